@@ -11,7 +11,7 @@ Fails if     locked memory is limited below 1 GiB while RDMA devices can be used
              committed where the kernel does not overcommit; a process may use less than an hour of
              CPU time, less than 64 GiB of address space beside GPUs (1 GiB without), less than
              1 GiB of data, or write files of less than 10 MiB; a limit on processes lets not even
-             this check start
+             this check start; ranks can't open their node's InfiniBand while others can open theirs
 Warns if     /dev/shm is smaller than 1 GiB; a process may open fewer than 256 files plus 16 per
              rank of the job, for the connections of NCCL and Gloo, and as many per rank of each
              further communicator of which accelerate's PARALLELISM_CONFIG_* and MEGATRON_LM_* tell
@@ -39,7 +39,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from preflight.check import Check, Context, Scope, Stage
-from preflight.domains.net.rdma import rdma_ports
+from preflight.domains.net.rdma import disabled_by, rdma_ports
 from preflight.domains.system import container
 from preflight.expect import Expect
 from preflight.frozen import dataclass
@@ -153,12 +153,12 @@ FINDINGS = {
         who="job author",
         cause="a container that was started without the RDMA devices of its host",
         means="'NET/IB : No device found' in NCCL's log, and training over TCP: many times "
-        "slower, without an error",
+        "slower, without an error; where other nodes use theirs, ncclCommInitRank hangs",
         text="expose them: docker, podman: --device=/dev/infiniband --ulimit memlock=-1; pod: the "
         "resource of the RDMA device plugin (rdma/…) and IPC_LOCK; on the host itself: modprobe "
         "ib_uverbs",
         commands=(Command("ls -l /dev/infiniband /sys/class/infiniband", "the container"),),
-        status=Status.WARN,
+        status=(Status.WARN, Status.FAIL),
         explains=("world.nccl", "world.bandwidth"),
         was=("rdma-not-given",),
     ),
@@ -168,14 +168,14 @@ FINDINGS = {
         cause="/dev/infiniband/uverbs* with another mode than 0666, by a udev rule or since a "
         "driver was reloaded, and a user who is not in their group",
         means="'NET/IB : No device found' in NCCL's log, and training over TCP: many times "
-        "slower, without an error",
+        "slower, without an error; where other nodes use theirs, ncclCommInitRank hangs",
         text="give them the mode 0666, as the udev rules of rdma-core do; or join the group that "
         "owns them, then log in again; container: --group-add with its number",
         commands=(
             Command("id; stat -c '%n %a %g %G' /dev/infiniband/uverbs*", "the node"),
             Command("udevadm trigger --subsystem-match=infiniband_verbs", "the host, as root"),
         ),
-        status=Status.WARN,
+        status=(Status.WARN, Status.FAIL),
         explains=("world.nccl", "world.bandwidth"),
     ),
     "shm-unusable": FindingType(
@@ -357,7 +357,9 @@ def observe(host: Host, ctx: Context) -> ProcessLimits:
         memlock_binds=not _may_lock(host),
         verbs=0 in refusals,
         closed=errno.EACCES in refusals and 0 not in refusals,
-        fabric=tuple(port for port, layer in rdma_ports(host) if layer != "Ethernet"),
+        fabric=()
+        if disabled_by(host)
+        else tuple(port for port, layer in rdma_ports(host) if layer != "Ethernet"),
         gpus=bool(host.gpu_files()),
         inside=container.kind(host),
         files_hard=limits["max open files"].hard,
@@ -457,6 +459,7 @@ def judge(world: World[ProcessLimits], expect: Expect) -> Iterator[Found]:
         what, _, limit = missing.detail.partition(": ")
         if what == NO_PROCESS:
             yield Found("fork-refused", (world.subject(key),), saw=limit)
+    over_rdma = [here.node for here, limits in world.each() if limits.fabric and limits.verbs]
     for here, limits in world.each():
         ranks = max(1, world.topology.ranks_on(here.node))
         # a container's limits are what it was started with
@@ -481,12 +484,17 @@ def judge(world: World[ProcessLimits], expect: Expect) -> Iterator[Found]:
             why = f"no /dev/infiniband/uverbs* that can be opened{where}"
             if limits.closed:
                 why = f"/dev/infiniband/uverbs*: Permission denied (EACCES){where}"
+            if over_rdma:
+                why += f" · {parties(over_rdma, 3)} can open theirs"
             yield Found(
                 "rdma-permission-denied" if limits.closed else "rdma-not-exposed",
                 (here,),
                 saw=f"active: {parties(limits.fabric, 4)} · {why}",
                 expected="RDMA devices that the job can open",
                 blame=blame,
+                # NCCL takes sockets here and RDMA there, and finds no way between the two
+                status=Status.FAIL if over_rdma else Status.WARN,
+                confidence=Confidence.LIKELY if over_rdma else Confidence.CERTAIN,
             )
         yield from _judge_shm(here, limits, ranks, expect, blame)
         yield from _judge_process(here, limits)

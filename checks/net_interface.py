@@ -495,8 +495,10 @@ def _judge_between_nodes(
         yield from _judge_choice(here, seen, NCCL, nccl[0], meant, master)
     # where the hostname resolves to the loopback, net.name says so
     named = bool(ifname.gloo_names(seen.text(GLOO)))
-    if gloo and (named or not gloo[0].loopback):
-        yield from _judge_choice(here, seen, GLOO, gloo[0], True, master)
+    # each rank connects to all others by each interface of the list
+    for interface in gloo if named else gloo[:1]:
+        if named or not interface.loopback:
+            yield from _judge_choice(here, seen, GLOO, interface, True, master)
     if NCCL in seen.rules and named and nccl and gloo and not set(nccl) & set(gloo):
         yield Found(
             "interfaces-differ",

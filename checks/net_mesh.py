@@ -5,15 +5,16 @@ Looks at     the address that Gloo uses on each node, and NCCL's where there are
              there on a port that the kernel chooses; a connection from every node to every other
              one (above 64 nodes: to seven, four of them random), in which both ends authenticate;
              16 more from other source ports; then all connections at once, as NCCL and Gloo open
-             them
+             them; where one fails, the ARP table
 Fails if     a connection is refused, dropped, unanswered or reaches the wrong machine, in either
-             direction (Gloo uses one of the two; which one depends on the addresses); a node is
-             behind NAT, so that nobody reaches the address that it advertises; two machines
-             have the same address; an interface does not reach the others; a library takes another
-             one on a node than elsewhere, since that has no link there; a reverse path filter
-             drops what comes in on the second of two NICs in one subnet; connections that work one
-             by one fail all at once; some connections between two nodes pass, and others, from
-             other source ports, get no answer or are refused each time
+             direction (Gloo uses one of the two; which one depends on the addresses), also where
+             the ARP table of a node has another MAC address for it; a node is behind NAT, so that
+             nobody reaches the address that it advertises; two machines have the same address; an
+             interface does not reach the others; a library takes another one on a node than
+             elsewhere, since that has no link there; a reverse path filter drops what comes in on
+             the second of two NICs in one subnet; connections that work one by one fail all at
+             once; some connections between two nodes pass, and others, from other source ports,
+             get no answer or are refused each time
 Warns if     connections succeed only after a lost SYN was retransmitted, or because a node's listen
              queue was full for a moment; the listener sees a
              different source address; Gloo's connection fails on a node with GPUs; an interface
@@ -34,6 +35,7 @@ from dataclasses import replace
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
 from preflight.domains.net import pairing
+from preflight.domains.net.arp import mac_address, neighbours
 from preflight.domains.net.fault_localisation import (
     ALL,
     EITHER,
@@ -54,6 +56,7 @@ from preflight.domains.net.mesh_probe import OK, REFUSED, TIMED_OUT, Flows, flow
 from preflight.domains.net.mesh_view import (
     LibraryMesh,
     Mesh,
+    Misdirection,
     advice_fields,
     bad_addresses,
     behind_nat,
@@ -62,6 +65,7 @@ from preflight.domains.net.mesh_view import (
     edge_status,
     fallen_back,
     library_mesh,
+    misdirected,
     on_wrong_interface,
     other_range,
     overflowed,
@@ -234,6 +238,24 @@ FINDINGS = {
         text="exclude {node!s}; give each machine its own address",
         commands=(Command("arping -D -c 3 -I {interface} {to_ip}", "a third machine"),),
     ),
+    "arp-differs": FindingType(
+        headline="{node} sends what is for {to} ({to_ip}) to the MAC address {mac}, which is not "
+        "{to!s}'s",
+        cause="another machine or container with the same IP address, or a permanent ARP entry "
+        "that has outlived a replaced card",
+        means="connections reach another machine or nobody: 'Connection refused' or 'Connection "
+        "timed out' in connectFullMesh or ncclCommInitRank, or a hang; from other nodes they may "
+        "pass",
+        now="ip neigh del {entry} dev {device}   on {node}, as root",
+        text="find the other machine by its MAC address in the switch's table and give it another "
+        "address; delete an entry that is PERMANENT, and the file that makes it",
+        commands=(
+            Command("ip neigh show {to_ip}", "{node}"),
+            Command("arping -D -c 3 -I {interface} {to_ip}", "{node}"),
+        ),
+        status=(Status.FAIL, Status.WARN),
+        blame=(Blame.NETWORK, Blame.NODE),
+    ),
     "burst-failed": FindingType(
         headline="connections fail when all are opened at once: {at}",
         cause="a limit on connections or their rate: conntrack, the firewall, somaxconn",
@@ -335,7 +357,10 @@ def observe(host: Host, ctx: Context) -> Mesh:
     queue = host.read_int("/proc/sys/net/core/somaxconn") or 0
     idle = [i.name for i in host.interfaces if not (i.running or i.loopback)][:IDLE_KEPT]
     overflows = max(0, listen_overflows(host) - before)
-    own = replace(seen, idle=tuple(idle), filtered=filtered(host))
+    macs = {name: mac_address(host, name) for name in {way.interface for way in ways.found}}
+    failed = any(d.edge.result != OK for d in met)
+    arp = tuple(neighbours(host, {d.target.ip for d in met})) if failed else ()
+    own = replace(seen, idle=tuple(idle), filtered=filtered(host), macs=macs, arp=arp)
     return replace(own, queue=queue, overflowed=overflows)
 
 
@@ -384,6 +409,9 @@ def _judge_library(world: World[Mesh], view: LibraryMesh) -> Iterator[Found]:
         if filtering := drops_its_subnet(world, view, suspect):
             named |= {*filtering}
             yield _filtered(world, rest, suspect, filtering)
+            continue
+        if wrong_way := misdirected(world, view, suspect):
+            yield _misdirected(world, rest, suspect, wrong_way)
             continue
         further = view.library in MORE and suspect.what in (ALL, NODE, EITHER)
         if further or (suspect.what != LINK and len(wrong) == len(suspect.names)):
@@ -442,6 +470,43 @@ def _filtered(world: World[Mesh], view: LibraryMesh, suspect: Suspect, nodes: li
         confidence=Confidence.LIKELY,
         alternatives=("a firewall on the way",),
         fields=advice_fields(world, view, nodes[0], nodes[0]),
+        status=edge_status(world, view, [n for e in suspect.edges for n in e]),
+    )
+
+
+def _misdirected(
+    world: World[Mesh], view: LibraryMesh, suspect: Suspect, found: tuple[Misdirection, ...]
+) -> Found:
+    """The finding about frames that go to a MAC address of somebody else."""
+    first = found[0]
+    told = [
+        f"{m.node} sends to {m.entry.mac} for {m.entry.ip}"
+        + " (a permanent entry)" * m.entry.permanent
+        + f", {m.to} has {m.own}"
+        for m in found[:3]
+    ]
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    results = describe_results((view.failed[e] for e in suspect.edges), why=False)
+    if first.entry.permanent:
+        nodes = dict.fromkeys(m.node for m in found)
+        subjects = [Subject(Kind.NODE, n, ranks=world.topology.ranks_of(n)) for n in nodes]
+    else:
+        ends = {m.to: view.ways[m.to].interface for m in found}
+        subjects = [Subject(Kind.NIC, n, i, world.topology.ranks_of(n)) for n, i in ends.items()]
+    # what was learned comes back
+    entry = first.entry.ip if first.entry.permanent else ""
+    return Found(
+        "arp-differs",
+        tuple(subjects),
+        saw=f"{', '.join(told)}{more} · {suspect.where(view.tested)}: {results}",
+        expected="the MAC address of the node that has the address",
+        confidence=Confidence.LIKELY if first.proven else Confidence.POSSIBLE,
+        alternatives=()
+        if first.proven
+        else ("the network answers for all its addresses (proxy ARP), and a firewall drops them",),
+        blame=Blame.NODE if first.entry.permanent else Blame.NETWORK,
+        fields=advice_fields(world, view, first.node, first.to)
+        | {"mac": first.entry.mac, "entry": entry, "device": first.entry.interface},
         status=edge_status(world, view, [n for e in suspect.edges for n in e]),
     )
 

@@ -10,8 +10,8 @@ Fails if     the kernel logged in the last hour that the firmware of a mlx5 HCA 
              boot; all ports of a node are down, and ranks elsewhere use theirs; InfiniBand has no
              subnet manager; a port is slower than on most nodes; NCCL_IB_HCA matches no port; RoCE
              has no GID, or InfiniBand no partition key, at the index that NCCL uses; nodes are in
-             partitions, or have kinds of ports, without anything in common, or two are limited
-             members of their partition by all ports that NCCL takes
+             partitions or in subnets without a router, or have kinds of ports, without anything in
+             common, or two are limited members of their partition by all ports that NCCL takes
 Warns if     some of several HCAs of one model can't be opened; a few ports of one model are down,
              or slower than the others where there are as many as the GPUs ask for, or one whose
              link has not been up since boot; an InfiniBand port has come up with one lane; NCCL
@@ -46,7 +46,7 @@ from preflight.domains.kernel_log import mlx5_errors, read_device_errors
 from preflight.domains.net import hca_selection, rdma
 from preflight.domains.net.hca_selection import NodeRdma
 from preflight.domains.net.rdma import ETHERNET, INFINIBAND, RdmaPort
-from preflight.domains.params import strtoll, switched_on
+from preflight.domains.params import strtoll
 from preflight.domains.settings.nccl_conf import nccl_setting
 from preflight.domains.system import container
 from preflight.expect import Expect
@@ -306,6 +306,17 @@ FINDINGS = {
         commands=(Command("grep . /sys/class/infiniband/*/ports/*/pkeys/0", "the nodes"),),
         blame=(Blame.NETWORK, Blame.JOB),
     ),
+    "subnets-differ": FindingType(
+        headline="nodes are in different InfiniBand subnets: {seen}",
+        who=OPERATOR,
+        cause="a node that is cabled to another fabric, or subnet managers with different "
+        "subnet_prefix, and no InfiniBand router between them",
+        means="'Got completion from peer … with status=12', or a hang: no packet arrives",
+        text="give the job nodes of one fabric; correct the cabling, or subnet_prefix in "
+        "opensm.conf",
+        commands=(Command("grep . /sys/class/infiniband/*/ports/*/gids/0", "the nodes"),),
+        blame=Blame.NETWORK,
+    ),
     "layers-differ": FindingType(
         headline="nodes have different kinds of RDMA ports: {seen}",
         who=ADMIN,
@@ -424,7 +435,7 @@ def observe(host: Host, ctx: Context) -> NodeRdma:
             for p in ports
         ),
         rule=nccl_setting(host, "NCCL_IB_HCA"),
-        off=_disabled_by(host),
+        off=rdma.disabled_by(host),
         gid_index=strtoll(index)[0] if index and 0 <= strtoll(index)[0] < 1 << 16 else None,
         pkey_index=strtoll(key)[0] if key else None,
         searched=not nccl_setting(host, "NCCL_IB_ADDR_RANGE"),
@@ -438,13 +449,6 @@ def observe(host: Host, ctx: Context) -> NodeRdma:
         apart=round(apart, 3),
         dead=dead,
     )
-
-
-def _disabled_by(host: Host) -> str:
-    disabled, net = nccl_setting(host, "NCCL_IB_DISABLE"), nccl_setting(host, "NCCL_NET")
-    if disabled and switched_on(disabled):
-        return f"NCCL_IB_DISABLE={disabled[:40]}"
-    return f"NCCL_NET={net}" if net.lower() == "socket" else ""
 
 
 def _gpu_numa(host: Host) -> tuple[int, ...]:
@@ -492,6 +496,8 @@ def judge(world: World[NodeRdma], expect: Expect) -> Iterator[Found]:
         given = any(seen.pkey_index is not None for seen in world.distinct)
         blame = Blame.JOB if given else Blame.NETWORK
         yield from _judge_apart(world, "partitions-differ", keys, blame)
+        prefixes = of_each(fabrics, hca_selection.subnets)
+        yield from _judge_apart(world, "subnets-differ", prefixes, Blame.NETWORK)
 
 
 def _judge_prefix(here: Subject, seen: NodeRdma) -> Iterator[Found]:

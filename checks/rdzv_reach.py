@@ -8,12 +8,12 @@ Looks at     the meeting of all agents at MASTER_ADDR:MASTER_PORT: who came, whe
              whether they respond
 Fails if     an agent can't get in: the name does not resolve or its name server does not respond;
              the port refuses, drops or rejects connections; the host is down, there is no route, or
-             the agent's interface in that network has no link;
-             another program answers; an address that torch tries first does not respond. Also if
-             rank 0 does not run on MASTER_ADDR, does not reach itself there (a service without
-             hairpin), or that is the loopback, or an address that other nodes have, too; rank 0
-             can't listen; a rank exists twice; WORLD_SIZE differs; an agent is lost, cut off or was
-             stopped for a while; rank 0's node has too few open files for all agents
+             the agent's interface in that network has no link, or is passed over by a route of
+             another one; another program answers; an address that torch tries first does not
+             respond. Also if rank 0 does not run on MASTER_ADDR, does not reach itself there (a
+             service without hairpin), or that is the loopback, or an address that other nodes have,
+             too; rank 0 can't listen; a rank exists twice; WORLD_SIZE differs; an agent is lost,
+             cut off or was stopped for a while; rank 0's node has too few open files for all agents
 Warns if     an agent arrives 5 s after most others; agents or ranks of another job connect; so many
              connections stay silent that some had to be closed
 Undecided    never by itself: ranks that did not arrive, or arrived too late, are MISSING, with the

@@ -275,6 +275,13 @@ CASES = (
     several("the way is a bridge", ruled(but(source="172.17.0.1"), nccl="docker0")),
     several("lo for NCCL", ruled(nccl="lo"), "interface-isolated", Status.FAIL, subject="n1 · lo"),
     several("lo for Gloo", ruled(gloo="lo"), "interface-isolated", Status.FAIL),
+    several(
+        "lo beside the right one for Gloo",
+        ruled(gloo="eth0,lo"),
+        "interface-isolated",
+        Status.FAIL,
+        subject="n1 · lo",
+    ),
     several("docker0 for Gloo", ruled(gloo="docker0"), "interface-isolated", Status.FAIL),
     several("the own name on docker0", but(own=("172.17.0.1",)), "interface-isolated"),
     several(

@@ -15,6 +15,7 @@ from support.relay import Numbers, Relay, case, every, into, nodes, out_of, toge
 from preflight.check import conforms
 from preflight.checks import net_mesh
 from preflight.domains.net import pairing
+from preflight.domains.net.arp import Neighbour
 from preflight.domains.net.interfaces import GLOO, NCCL, ListenAddress
 from preflight.domains.net.mesh_probe import Edge, Flows, MeshPeer, Target
 from preflight.domains.net.mesh_view import Mesh
@@ -95,6 +96,24 @@ def filters(seen: dict[str, Any], *numbers: int | str) -> dict[str, Any]:
     *nodes, nic = numbers
     more = {f"n{n}": dataclasses.replace(seen[f"n{n}"], filtered=(nic,)) for n in nodes}
     return seen | more
+
+
+OLD_MAC = "02:de:ad:00:00:01"
+
+
+def sends_to(
+    seen: dict[str, Any], number: int, wrong: Mapping[int, str], *, permanent: bool = False
+) -> dict[str, Any]:
+    """All have MAC addresses, and that node has the others' in its ARP table, or these."""
+    macs = {f"n{i}": f"02:00:00:00:00:0{i}" for i in range(len(seen))}
+    made = {n: dataclasses.replace(m, macs={"eth0": macs[n]}) for n, m in seen.items()}
+    arp = tuple(
+        Neighbour(f"10.0.0.{i + 1}", wrong.get(i, macs[f"n{i}"]), "eth0", permanent and i in wrong)
+        for i in range(len(seen))
+        if i != number
+    )
+    node = f"n{number}"
+    return made | {node: dataclasses.replace(made[node], arp=arp)}
 
 
 def both(a: int, count: int, dead: int, again: int = 0) -> dict[Numbers, tuple[int, int]]:
@@ -294,6 +313,55 @@ CASES = (
         WARN,
         "n1 · eth0",
     ),
+    case(
+        "a permanent ARP entry with an old MAC address",
+        3,
+        sends_to(mesh(3, {(1, 2): DROP, (2, 1): DROP}), 1, {2: OLD_MAC}, permanent=True),
+        "arp-differs",
+        FAIL,
+        "n1",
+    ),
+    case(
+        "a stranger has a node's address, and one of the others asks it",
+        3,
+        sends_to(mesh(3, {(1, 2): REJECT, (2, 1): DROP}), 1, {2: OLD_MAC}),
+        "arp-differs",
+        FAIL,
+        "n2 · eth0",
+    ),
+    case(
+        "the same of Gloo's side road, with an old MAC address",
+        3,
+        sends_to(mesh(3, {(0, 1): DROP, (1, 0): DROP}, ways=GLOO_ASIDE), 0, {1: OLD_MAC}),
+        "arp-differs",
+        WARN,
+        "n1 · eth0",
+    ),
+    case(
+        "the right MAC addresses, and a firewall",
+        3,
+        sends_to(mesh(3, {(1, 2): DROP}), 1, {}),
+        "link-closed",
+        FAIL,
+        "n1->n2",
+    ),
+    case(
+        "a router that answers for all addresses, and a firewall",
+        3,
+        sends_to(mesh(3, {(1, 2): DROP}), 1, {0: OLD_MAC, 2: OLD_MAC}),
+        "link-closed",
+        FAIL,
+        "n1->n2",
+    ),
+    case(
+        "an edge that another node's ARP table does not explain",
+        3,
+        sends_to(mesh(3, into(0, 3, DROP)), 1, {2: OLD_MAC}),
+        "inbound-closed",
+        FAIL,
+        "n0",
+    ),
+    case("a strange MAC address, and all is reached", 3, sends_to(mesh(3), 1, {2: OLD_MAC})),
     case("a strict filter, and all is reached", 3, filters(mesh(3), 1, "eth0")),
     case(
         "a strict filter, and a refusal",

@@ -40,6 +40,7 @@ def port(number: int = 0, **changes: Any) -> RdmaPort:
         card=f"0000:{number:02x}:00",
         driver="mlx5_core",
         pkey=0xFFFF,
+        subnet="fe80:0000:0000:0000",
     )
     return dataclasses.replace(plain, **changes)
 
@@ -469,6 +470,20 @@ CASES = (
         nodes(*[fabric(*(port(n, pkey=0x8001 + n) for n in range(8)))] * 2),
         topology=job(),
     ),
+    several(
+        "a node that is cabled to another fabric",
+        fabric(*(port(n, subnet="fec0:0000:0000:0001") for n in range(8))),
+        "subnets-differ",
+        FAIL,
+        subject="n1",
+    ),
+    Case(
+        "a subnet for each rail",
+        nodes(*[fabric(*(port(n, subnet=f"fec0:0000:0000:000{n}") for n in range(8)))] * 2),
+        topology=job(),
+    ),
+    several("a subnet in common", fabric(*rails(7), port(7, subnet="fec0:0000:0000:0001"))),
+    several("subnets that a router joins", fabric(*(port(n, subnet="") for n in range(8)))),
     several("a partition in common", fabric(*rails(7), port(7, pkey=0x8012))),
     several("a limited member of the same", fabric(*rails(7), port(7, pkey=0x7FFF))),
     several("keys that can't be read", fabric(*(port(n, pkey=None) for n in range(8)))),

@@ -74,7 +74,14 @@ AT_LENGTH = frozenset(
         "n3 drops what comes from n2, since its way back leads over another interface (rp_filter)",
         "a NetworkPolicy: of four pods three take no connections, rank 0's does",
         "ufw on n2 knows the subnet of two nodes, and n3 is in another",
+        "n2's ARP table has a permanent entry with n3's old MAC address",
+        "a machine that is not the job's has n2's address",
+        "Gloo is sent to lo beside eth0",
+        "a VPN of n3 takes in the cluster's subnet",
+        "a node that is cabled to another InfiniBand subnet",
+        "of two pods one was not given its InfiniBand",
         # names
+        "MASTER_ADDR is 0.0.0.0 on all nodes",
         "MASTER_ADDR has a carriage return on one node",
         "MASTER_ADDR is a name of digits alone",
         "MASTER_ADDR leads one node to another one by its name server",
@@ -166,6 +173,12 @@ HEALTHY_AT_LENGTH = frozenset(
         "four machines, a rank on each",
         "all links went down fourteen times, with their switch",
         "HCAs of two makes, each with firmware of its own",
+        "MASTER_ADDR is 0.0.0.0 where rank 0 is",
+        "a VPN of n3 for another network",
+        "a permanent ARP entry that is right, and one of a stranger's",
+        "Gloo takes two interfaces that both lead to the others",
+        "InfiniBand with a subnet for each rail",
+        "pods of which one was not given its InfiniBand, and NCCL_IB_DISABLE",
     }
 )
 """Healthy worlds that `make faults` looks at as well, and the tests do not: another one of the

@@ -26,7 +26,7 @@ from faults.network import (
     of_one_subnet,
     some_flows,
 )
-from faults.rails import LIMITED, SECOND_KEY, fabric
+from faults.rails import EXPOSED, LIMITED, POD, SECOND_KEY, VERBS, fabric, subnet
 from faults.world import LIGHT, WHOLE, Seen, WorldFault, line, machines
 from lab.faults import (
     DOCKER,
@@ -45,9 +45,11 @@ from lab.faults import (
     masquerade,
     name_is,
     name_unknown,
+    neighbour_is,
     own_name_unknown,
     resolver,
     silent_server,
+    tunnel,
 )
 from lab.host import HOSTS, NOBODY, Lab, Machine
 
@@ -290,6 +292,36 @@ WORLDS = (
         machines=machines(2),
         env={"KUBERNETES_SERVICE_HOST": "10.96.0.1"},
         on={"n1": {"MASTER_ADDR": "localhost"}},
+    ),
+    healthy("MASTER_ADDR is 0.0.0.0 where rank 0 is", on={"n1": {"MASTER_ADDR": "0.0.0.0"}}),
+    healthy("a VPN of n3 for another network", breaks={"n3": (tunnel("10.200.0.0/16"),)}),
+    healthy(
+        "a permanent ARP entry that is right, and one of a stranger's",
+        breaks={
+            "n2": (
+                neighbour_is("10.77.0.3", "02:77:00:00:00:03"),
+                neighbour_is("10.77.0.77", "02:de:ad:00:00:01"),
+            )
+        },
+    ),
+    healthy(
+        "Gloo takes two interfaces that both lead to the others",
+        machines=machines(3, nics=2),
+        env={"GLOO_SOCKET_IFNAME": "eth0,eth1"},
+    ),
+    healthy(
+        "InfiniBand with a subnet for each rail",
+        machines=machines(2, setup=subnet("fec0:0000:0000:000$n")),
+        args=("--only", "net.rdma"),
+    ),
+    healthy(
+        "pods of which one was not given its InfiniBand, and NCCL_IB_DISABLE",
+        machines=(
+            Machine("n1", setup=EXPOSED + VERBS),
+            Machine("n2", setup=VERBS),
+        ),
+        env=POD | {"NCCL_IB_DISABLE": "1"},
+        args=("--only", "net.rdma,host.limits"),
     ),
     healthy(
         "MASTER_ADDR is a service's address, and rank 0 reaches itself by it",

@@ -483,6 +483,13 @@ FAULTS = (
     ),
     # --- two of a kind ---
     WorldFault(
+        "MASTER_ADDR is 0.0.0.0 on all nodes",
+        *("env.identity", "address-loopback", "n2 · rank 1"),
+        subjects=("n3 · rank 2",),
+        master="0.0.0.0",
+        arrive=6,
+    ),
+    WorldFault(
         "two machines have one host name",
         *("agree.hardware", "host-duplicate", "n2*"),
         status="warn",

@@ -10,6 +10,7 @@ from lab.faults import (
     PROHIBIT,
     RESET,
     Break,
+    arp_unheard,
     card_says,
     close_other_ports,
     damaged,
@@ -28,6 +29,7 @@ from lab.faults import (
     lose,
     lose_data,
     lose_flows,
+    neighbour_is,
     prohibit_port,
     rate,
     refuse_from,
@@ -37,6 +39,7 @@ from lab.faults import (
     sidecar_inbound,
     small_switch_port,
     take_address,
+    tunnel,
     unplugged,
 )
 from lab.host import Machine
@@ -113,6 +116,10 @@ for end in web1 web1c br-0a1b2c3d4e5f; do
     ip link set $end addrgenmode none; ip link set $end up
 done
 """
+
+
+OLD_MAC = "02:de:ad:00:00:01"
+"""Of a card that was replaced."""
 
 
 def aside(nic: str, subnet: str) -> str:
@@ -1037,6 +1044,36 @@ ADDRESSES = (
         *("interface-down", "n3 · ib0"),
         machines=(*machines(2, nics=2, setup=IB0), Machine("n3", setup=GPU)),
         innocent=("n1", "n2"),
+    ),
+    mesh(
+        "n2's ARP table has a permanent entry with n3's old MAC address",
+        *("arp-differs", "n2"),
+        says="for 10.77.0.3 (a permanent entry)",
+        breaks={"n2": [neighbour_is(N3, OLD_MAC)]},
+        innocent=("n1", "n3"),
+    ),
+    mesh(
+        "a machine that is not the job's has n2's address",
+        *("arp-differs", "n2 · eth0"),
+        machines=machines(4),
+        nodes={"n1": 3, "n2": 3, "n3": 3},
+        absent=("n4",),
+        breaks={"n4": [take_address(N2)], "n3": [arp_unheard("02:77:00:00:00:02")]},
+        innocent=("n1", "n3"),
+    ),
+    WorldFault(
+        "Gloo is sent to lo beside eth0",
+        *("net.interface", "interface-isolated", "n1 · lo"),
+        subjects=("n2 · lo", "n3 · lo"),
+        env={"GLOO_SOCKET_IFNAME": "eth0,lo"},
+    ),
+    WorldFault(
+        "a VPN of n3 takes in the cluster's subnet",
+        *("rdzv.reach", "route-diverted", "n3 · tun0"),
+        breaks={"n3": [tunnel("10.77.0.0/24")]},
+        also=("rdzv.reach absent",),
+        innocent=("n1", "n2"),
+        arrive=6,
     ),
     # as in nccl#550
     WorldFault(

@@ -46,6 +46,24 @@ ROCE = fabric(
 DOWN = fabric("echo '1: DOWN' > tree/infiniband/mlx5_4/ports/1/state")
 
 
+def subnet(prefix: str) -> str:
+    """All ports with this prefix, where `$n` is the port's number."""
+    return fabric(
+        "for n in 0 1 2 3 4 5 6 7; do here=tree/infiniband/mlx5_$n/ports/1; mkdir -p $here/gids; "
+        f"echo {prefix}:9c63:c003:0055:48a$n > $here/gids/0; done"
+    )
+
+
+VERBS = fabric(
+    "for n in 0 1 2 3 4 5 6 7; do here=tree/infiniband_verbs/uverbs$n; mkdir -p $here; "
+    "echo mlx5_$n > $here/ibdev; done"
+)
+"""The devices as libibverbs finds them."""
+EXPOSED = "mkdir /dev/infiniband; for n in 0 1 2 3 4 5 6 7; do : > /dev/infiniband/uverbs$n; done\n"
+"""Their files, in a container that was given them."""
+POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
+
+
 def odd(name: str, code: str, subject: str, setup: str, **more: str | int) -> WorldFault:
     """n2 of three nodes is not as the others."""
     return WorldFault(
@@ -95,5 +113,29 @@ FAULTS = (
     ),
     odd("a node whose HCAs came up as Ethernet", "layers-differ", "n2", ROCE),
     two("of two nodes one has RoCE, one InfiniBand", "layers-differ", "n1", ROCE),
+    WorldFault(
+        "a node that is cabled to another InfiniBand subnet",
+        *("net.rdma", "subnets-differ", "n2"),
+        machines=(
+            Machine("n1", setup=subnet("fe80:0000:0000:0000")),
+            Machine("n2", setup=subnet("fec0:0000:0000:0001")),
+            Machine("n3", setup=subnet("fe80:0000:0000:0000")),
+        ),
+        innocent=("n1", "n3"),
+        args=ONLY,
+    ),
+    # as in nccl#234 and nccl#952
+    WorldFault(
+        "of two pods one was not given its InfiniBand",
+        *("host.limits", "rdma-not-exposed", "n2"),
+        says="n1 can open theirs",
+        machines=(
+            Machine("n1", setup=EXPOSED + VERBS),
+            Machine("n2", setup=VERBS),
+        ),
+        env=POD,
+        args=("--only", "net.rdma,host.limits"),
+        innocent=("n1",),
+    ),
     odd("an HCA that fell off the bus", "hca-missing", "n2", LESS, status="warn", exit=0),
 )

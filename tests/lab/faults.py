@@ -380,6 +380,36 @@ def take_address(address: str, bits: int = 16) -> Break:
     )
 
 
+def neighbour_is(ip: str, mac: str) -> Break:
+    """Somebody has written down to which MAC address it sends for an IPv4 address."""
+    return Break(
+        f"{ip} is at {mac} there",
+        f"ip neigh replace {ip} lladdr {mac} dev eth0 nud permanent",
+        f"ip neigh del {ip} dev eth0",
+    )
+
+
+def arp_unheard(mac: str) -> Break:
+    """Of two machines with one address it hears the other one alone, not that of `mac`."""
+    return Break(
+        f"ARP of {mac} is not heard",
+        "nft -f - <<'END'\ntable arp unheard {\nchain i {\ntype filter hook input priority 0\n"
+        f"arp saddr ether {mac} drop\n}}\n}}\nEND\nip neigh flush dev eth0",
+        "nft delete table arp unheard",
+    )
+
+
+def tunnel(subnet: str) -> Break:
+    """An interface of its own that leads to another network, and has a route for `subnet`."""
+    return Break(
+        f"a VPN for {subnet}",
+        "ip link add tun0 type veth peer name tun0far; ip addr add 10.200.0.2/24 dev tun0\n"
+        "for end in tun0 tun0far; do ip link set $end addrgenmode none; ip link set $end up; done\n"
+        f"ip route add {subnet} dev tun0",
+        "ip link del tun0",
+    )
+
+
 # --- names ---
 
 

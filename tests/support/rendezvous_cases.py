@@ -1257,6 +1257,26 @@ NOT_ADMITTED: tuple[Row, ...] = (
         says=("n4 has ib0 in the network of 10.0.0.1, without a link",),
     ),
     row(
+        "silence by the route of a VPN that takes in the cluster's network",
+        here(
+            three(),
+            n2=guest(2),
+            n3=guest(3),
+            n4=out(
+                4,
+                rung("EHOSTUNREACH", seconds=3.1),
+                elsewhere=tuple(Probe("10.0.0.1", p, "EHOSTUNREACH") for p in (22, 9, 29501)),
+                ways={"10.0.0.1": OutgoingWay("tun0", "tun0", 0, beside="eth0")},
+            ),
+        ),
+        "route-diverted",
+        subject="n4 · tun0",
+        about=("n4",),
+        sure=Confidence.LIKELY,
+        blame=Blame.NODE,
+        says=("n4 sends to 10.0.0.1 by tun0, and has eth0 in its network",),
+    ),
+    row(
         "two nodes, and one is not in: either side",
         here(hosting(came(1, 4), size=4), n2=out(2, DROPPED)),
         "dropped",

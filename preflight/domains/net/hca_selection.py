@@ -179,6 +179,13 @@ def partitions(seen: NodeRdma) -> frozenset[str]:
     return frozenset(f"{key:#06x}" for key in keys) if all(keys) else frozenset()
 
 
+def subnets(seen: NodeRdma) -> frozenset[str]:
+    """The prefixes of the subnets that NCCL's InfiniBand ports are in; empty where one of them is
+    not known, or has a way to others."""
+    ports = [p for p in seen.preferred if p.layer == INFINIBAND] if seen.concerned else []
+    return frozenset(p.subnet for p in ports) if all(p.subnet for p in ports) else frozenset()
+
+
 def unused_everywhere(fabrics: Mapping[str, NodeRdma], name: str) -> bool:
     """Whether at least two nodes have this port and none has it Active: the site's layout."""
     states = [port.active for port in same_port(fabrics, name).values()]

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 
 from preflight.domains.net import interface_rules
+from preflight.domains.net.arp import Neighbour
 from preflight.domains.net.dns import in_network, is_loopback, parse_ip
 from preflight.domains.net.fault_localisation import (
     EITHER,
@@ -74,6 +75,8 @@ class Mesh:
               edges on which not all of them passed at once
     idle      interfaces of this node that are down or have no link
     filtered  those on which its reverse path filter drops what their subnet sends
+    macs      interface -> MAC address of those of `ways`; arp: where it sends to for the addresses
+              of others, where an edge from here does not work
     queue     net.core.somaxconn; overflowed: connections that found a listener's queue full here
               meanwhile
     """
@@ -93,6 +96,8 @@ class Mesh:
     overflowed: int = 0
     idle: tuple[str, ...] = ()
     filtered: tuple[str, ...] = ()
+    macs: Mapping[str, str] = field(default_factory=dict)
+    arp: tuple[Neighbour, ...] = ()
 
 
 def summarise_dials(
@@ -426,6 +431,44 @@ def drops_its_subnet(world: World[Mesh], one: LibraryMesh, suspect: Suspect) -> 
     drops = all(n in world.seen and ways.get(n) in world.seen[n].filtered for n in ends)
     silent = (*SILENCE, "EHOSTUNREACH")
     return ends if drops and all(one.failed[e].result in silent for e in suspect.edges) else []
+
+
+@dataclass(frozen=True, slots=True)
+class Misdirection:
+    """What `node` sends to `to` goes to a MAC address that is not `to`'s. `proven`: it sends to
+    others by their own, so that nobody answers for all addresses there."""
+
+    node: str
+    to: str
+    entry: Neighbour
+    own: str
+    proven: bool
+
+
+def misdirected(world: World[Mesh], one: LibraryMesh, suspect: Suspect) -> tuple[Misdirection, ...]:
+    """Why the edges of a suspect fail, where all of them do for this: also the answers of a node
+    whose own connections fail go there."""
+    found = tuple(m for m in (_misdirection(world, one, *e) for e in suspect.edges) if m)
+    ends = {frozenset((m.node, m.to)) for m in found}
+    return found if all(frozenset(edge) in ends for edge in suspect.edges) else ()
+
+
+def _misdirection(world: World[Mesh], one: LibraryMesh, node: str, to: str) -> Misdirection | None:
+    here, there, way = world.seen.get(node), world.seen.get(to), one.ways.get(to)
+    if here is None or there is None or way is None:
+        return None
+    table, own = {entry.ip: entry for entry in here.arp}, there.macs.get(way.interface, "")
+    entry = table.get(way.ip)
+    if entry is None or not own or entry.mac == own:
+        return None
+    macs = {ip: entry.mac for ip, entry in table.items()}
+    proven = False
+    for name, other in one.ways.items():
+        if name != to and (mac := macs.get(other.ip)) is not None:
+            if mac == entry.mac and mac != world.seen[name].macs.get(other.interface):
+                return None  # a router or a host of virtual machines answers for several
+            proven = proven or mac == world.seen[name].macs.get(other.interface)
+    return Misdirection(node, to, entry, own, proven)
 
 
 def fallen_back(world: World[Mesh], one: LibraryMesh, suspect: Suspect) -> dict[str, str]:

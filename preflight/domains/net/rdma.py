@@ -3,6 +3,7 @@
 sysfs       Documentation/ABI/stable/sysfs-class-infiniband, drivers/infiniband/core/sysfs.c
 hca_rule    NCCL_IB_HCA: ncclIbInitDevices (src/transport/net_ib/init.cc)
 chosen_gid  ncclIbGetGidIndex and what it calls (src/transport/net_ib/connect.cc)
+_subnet     the same, and ncclIbExtractFlid there
 roce_mtu    iboe_get_mtu (include/rdma/ib_addr.h)
 """
 
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from ipaddress import IPv6Address
 
-from preflight.domains.params import NameList, name_list, strtoll
+from preflight.domains.params import NameList, name_list, strtoll, switched_on
 from preflight.domains.settings.nccl_conf import nccl_setting
 from preflight.frozen import dataclass
 from preflight.host import Host
@@ -50,6 +51,7 @@ COUNTERS = (
 MAX_HCAS = 32
 """Entries that NCCL reads of NCCL_IB_HCA (MAX_IB_DEVS)."""
 
+GID = re.compile(r"[0-9a-f]{4}(:[0-9a-f]{4}){7}")
 EMPTY = "0000:0000:0000:0000:0000:0000:0000:0000"
 
 
@@ -89,6 +91,7 @@ class RdmaPort:
     counted   counter -> what it is at, of those that are not 0
     was_up    its link has been up since boot: it has a partner, or had one
     firmware  of the card, as its driver says it
+    subnet    the prefix of its InfiniBand subnet; empty: not known, or a router leads to others
     """
 
     device: str
@@ -115,6 +118,7 @@ class RdmaPort:
     counted: Mapping[str, int] = field(default_factory=dict)
     firmware: str = ""
     full_pkey: tuple[int, int] | None = None
+    subnet: str = ""
 
     @property
     def name(self) -> str:
@@ -197,6 +201,7 @@ def ports(host: Host) -> Iterator[RdmaPort]:
                 was_up=_was_up(host, folder, here, state),
                 downed=host.read_int(f"{here}/counters/link_downed"),
                 firmware=_text(host, f"{folder}/fw_ver"),
+                subnet=_subnet(host, here) if state == ACTIVE and layer == INFINIBAND else "",
             )
 
 
@@ -282,9 +287,18 @@ def _gids(host: Host, port: str, slots: Iterable[int]) -> Iterator[Gid]:
     """The entries that are filled. Those of other network namespaces read as zeros here."""
     for index in slots:
         address = _text(host, f"{port}/gids/{index}")
-        if re.fullmatch(r"[0-9a-f]{4}(:[0-9a-f]{4}){7}", address) and address != EMPTY:
+        if GID.fullmatch(address) and address != EMPTY:
             kind = _text(host, f"{port}/gid_attrs/types/{index}")
             yield Gid(index, address, 2 if kind.startswith("RoCE v2") else 1 if kind else 0)
+
+
+def _subnet(host: Host, port: str) -> str:
+    """What the first GID begins with. Where InfiniBand routers join subnets the next one has a
+    forwardable identifier (FLID) in its third group, by which NCCL finds ports of other subnets."""
+    own, routed = (_text(host, f"{port}/gids/{index}") for index in (0, 1))
+    if not GID.fullmatch(own) or own == EMPTY:
+        return ""
+    return "" if GID.fullmatch(routed) and routed[10:14] != "0000" else own[:19]
 
 
 def chosen_gid(gids: Iterable[Gid], version: int = 2, ipv6: bool = False) -> Gid | None:
@@ -324,6 +338,14 @@ def peer_memory(host: Host) -> bool | None:
     if not driver or not kernel:
         return None
     return "Open Kernel Module" in driver and (int(kernel[1]), int(kernel[2])) >= (5, 12)
+
+
+def disabled_by(host: Host) -> str:
+    """The setting by which NCCL leaves RDMA alone; empty where there is none."""
+    disabled, net = nccl_setting(host, "NCCL_IB_DISABLE"), nccl_setting(host, "NCCL_NET")
+    if disabled and switched_on(disabled):
+        return f"NCCL_IB_DISABLE={disabled[:40]}"
+    return f"NCCL_NET={net}" if net.lower() == "socket" else ""
 
 
 def _rate(text: str) -> tuple[float, str]:

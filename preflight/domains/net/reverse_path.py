@@ -29,11 +29,14 @@ class OutgoingWay:
     leaves  the interface of its route, by the main routing table
     source  the interface that has the address which it sends from: where answers come in
     filter  rp_filter in force on `source`: 0 none, 1 strict, 2 loose
+    beside  another interface that has a link, and the address in its network, which `leaves` has
+            not; empty where there is none
     """
 
     leaves: str
     source: str
     filter: int
+    beside: str = ""
 
     @property
     def answers_are_dropped(self) -> bool:
@@ -50,8 +53,14 @@ def outgoing_way(host: Host, ip: str) -> OutgoingWay | None:
         fits = [r for r in host.routes() if ":" not in r.network and _covers(r, ip)]
         if source and fits:
             leaves = max(fits, key=lambda r: (r.prefix, -r.metric)).interface
-            return OutgoingWay(leaves, source, _filter(host, source))
+            return OutgoingWay(leaves, source, _filter(host, source), _beside(host, leaves, ip))
     return None
+
+
+def _beside(host: Host, leaves: str, ip: str) -> str:
+    there = [i for i in host.interfaces for a in i.addresses if _in_network(a, ip)]
+    names = [i.name for i in there if i.running]
+    return "" if leaves in names else next(iter(names), "")
 
 
 def filtered(host: Host) -> tuple[str, ...]:

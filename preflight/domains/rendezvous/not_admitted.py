@@ -235,6 +235,8 @@ def _diagnosis(
         return _filtered_there(group, view)
     if code == on_the_way.LINK_DOWN:
         return _link_down(group, view)
+    if code == on_the_way.DIVERTED:
+        return _diverted(group, view)
     side, sure = (OWN, Confidence.CERTAIN) if way in NAMES else _side(group, view)
     if way is AttemptOutcome.NO_ROUTE and all(_own_route(one) for one in group):
         # that everybody lacks the way to it is the address's fault
@@ -343,6 +345,23 @@ def _link_down(group: Sequence[NotAdmitted], view: MeetingView | None) -> Found:
         expected="an interface with a link in the network of MASTER_ADDR",
         confidence=Confidence.LIKELY,
         fields={**_fields(group, ""), "nic": nics[0][1]},
+    )
+
+
+def _diverted(group: Sequence[NotAdmitted], view: MeetingView | None) -> Found:
+    first = group[0]
+    ip = first.attempt.ip if first.attempt is not None else ""
+    ways = [(one.here, one.reach.ways.get(ip, first.reach.ways[ip])) for one in group]
+    way = ways[0][1]
+    return Found(
+        on_the_way.DIVERTED,
+        tuple(Subject(Kind.NIC, here.node, w.leaves, here.ranks) for here, w in ways),
+        saw=f"{first.here.node} sends to {ip} by {way.leaves}, and has {way.beside} in its network"
+        f" · {_what_they_saw(group, view)}",
+        expected=f"a route to {ip} by {way.beside}",
+        confidence=Confidence.LIKELY,
+        alternatives=("a firewall on the way",),
+        fields={**_fields(group, ""), "leaves": way.leaves, "nic": way.beside},
     )
 
 

@@ -15,6 +15,7 @@ from preflight.roster import Attempt
 INTERCEPTED, DATA_LOST = "intercepted", "data-lost"
 REFUSED_HERE, DROPPED_HERE = "refused-here", "dropped-here"
 REVERSE_PATH, FILTERED_THERE, LINK_DOWN = "reverse-path", "reverse-path-host", "link-down"
+DIVERTED = "route-diverted"
 STORE_NOT_SERVED = "agent-store-missing"
 
 SIDECARS = {15001: "Istio's Envoy", 4140: "Linkerd's proxy", 15006: "Istio's Envoy"}
@@ -134,6 +135,21 @@ FINDINGS = {
         blame=Blame.NODE,
         explains=(*EXPLAINS, "agree.hardware:nic-missing", "net.rdma:port-down"),
     ),
+    DIVERTED: FindingType(
+        headline="{outside} sends what is for {name} by {leaves}, though {nic} is in its network",
+        who="cluster administrator",
+        cause="a VPN, a container network or a static route whose route is more specific than that "
+        "of the interface in the same network",
+        means=TIMED_OUT + " or 'No route to host' on this node; all others wait for it",
+        text="remove that route (of a VPN: the cluster's network from its accepted or allowed "
+        "subnets), or stop what set it while the job runs",
+        commands=(
+            Command("ip route get {ip}; ip route show match {ip}", "this node"),
+            Command("ip -brief address", "this node"),
+        ),
+        blame=Blame.NODE,
+        explains=(*EXPLAINS, "net.interface:interface-doubtful"),
+    ),
     STORE_NOT_SERVED: FindingType(
         headline="torchrun's variables are set, but no torchrun holds the store at {name}:{port}",
         who="job author",
@@ -165,6 +181,8 @@ def seen_on_the_way(
         return FILTERED_THERE
     if way is AttemptOutcome.DROPPED and _drops_answers(reach, attempt.ip):
         return REVERSE_PATH
+    if way in UNREACHED and _is_diverted(reach, attempt.ip):
+        return DIVERTED
     said_nothing = attempt.answer in ("silent", "closed")
     if view is None or (said_nothing and any(s.kind == "crowd" for s in view.roll.strangers)):
         return ""  # a host that has to close connections unheard closes those of its own, too
@@ -193,6 +211,12 @@ def _drops_answers(reach: Reach, ip: str) -> bool:
     port."""
     nothing = not any(p.answered for p in reach.elsewhere if p.ip == ip)
     return nothing and ip in reach.ways and reach.ways[ip].answers_are_dropped
+
+
+def _is_diverted(reach: Reach, ip: str) -> bool:
+    """Whether nothing at all came back by a route that leaves past the network of that address."""
+    nothing = not any(p.answered for p in reach.elsewhere if p.ip == ip)
+    return nothing and ip in reach.ways and bool(reach.ways[ip].beside)
 
 
 def came_to_host(reach: Reach, view: MeetingView) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import field
 
 from preflight.check import Context
 from preflight.domains.gpu import nvml, vendor
 from preflight.domains.net import interface_rules
+from preflight.domains.net.arp import mac_address
 from preflight.domains.net.interfaces import NCCL, ListenAddresses, listen_addresses
 from preflight.domains.settings.nccl_conf import nccl_setting
 from preflight.frozen import dataclass
@@ -21,7 +21,6 @@ KEPT = 64
 """Interfaces that are kept, and GPUs; real nodes have two dozen."""
 USED = 8
 """Interfaces whose MAC address is kept."""
-MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 PATIENCE = 3.0
 """Seconds for NVML: a driver that hangs shall not take the other facts along."""
 
@@ -83,18 +82,12 @@ def take_inventory(host: Host, ctx: Context) -> Hardware:
         speeds={name: speed for name, speed in speeds.items() if speed > 0},
         used=tuple(names),
         carries="" if by_rdma else next(iter(names), ""),
-        macs={name: mac for name in names[:USED] if (mac := _mac(host, name))},
+        macs={name: mac for name in names[:USED] if (mac := mac_address(host, name))},
         gpus=_gpu_names(host) if host.gpu_files() else (),
         off=nvml.all_hidden(host.environ),
         cpus=len(host.affinity()),
         memory=_total_memory(host),
     )
-
-
-def _mac(host: Host, name: str) -> str:
-    """As the kernel writes it; empty where there is none. That of InfiniBand is another one."""
-    text = (host.read_or_none(f"/sys/class/net/{name}/address") or "").strip()
-    return text if MAC.fullmatch(text) and text.strip("0:") else ""
 
 
 def _gpu_names(host: Host) -> tuple[str, ...] | None:

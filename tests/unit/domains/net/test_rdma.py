@@ -19,6 +19,7 @@ from preflight.domains.net.rdma import (
     chosen_gid,
     counters,
     devices,
+    disabled_by,
     growth,
     hca_rule,
     peer_memory,
@@ -143,6 +144,47 @@ def test_the_key_of_a_full_member(
     hca(tmp_path, pkeys=pkeys)
     (port,) = ports(Host(str(tmp_path), {"NCCL_IB_PKEY": index} if index else {}))
     assert (port.pkey, port.full_pkey) == (key, full)
+
+
+@pytest.mark.parametrize(
+    ("gids", "subnet"),
+    [
+        (("",), ""),
+        (("fec0:0000:0000:0001:9c63:c003:0055:48ae",), "fec0:0000:0000:0001"),
+        (("fe80:0000:0000:0000:9c63:c003:0055:48ae", "", "fe80::1"), "fe80:0000:0000:0000"),
+        # the second one has a forwardable identifier: a router leads to other subnets
+        (
+            (
+                "fe80:0000:0000:0001:9c63:c003:0055:48ae",
+                "fec0:0000:0a01:0001:9c63:c003:0055:48ae",
+            ),
+            "",
+        ),
+        (("0000:0000:0000:0000:0000:0000:0000:0000",), ""),
+        (("somewhere",), ""),
+    ],
+)
+def test_the_subnet_of_a_port(tmp_path: Path, gids: tuple[str, ...], subnet: str) -> None:
+    here = hca(tmp_path)
+    (here / "gids").mkdir(exist_ok=True)
+    for index, gid in enumerate(gids):
+        (here / f"gids/{index}").write_text(f"{gid}\n")
+    (port,) = ports(Host(str(tmp_path), {}))
+    assert port.subnet == subnet
+
+
+@pytest.mark.parametrize(
+    ("environ", "off"),
+    [
+        ({}, ""),
+        ({"NCCL_IB_DISABLE": "0"}, ""),
+        ({"NCCL_IB_DISABLE": "1"}, "NCCL_IB_DISABLE=1"),
+        ({"NCCL_NET": "socket"}, "NCCL_NET=socket"),
+        ({"NCCL_NET": "IB"}, ""),
+    ],
+)
+def test_what_keeps_nccl_from_rdma(tmp_path: Path, environ: dict[str, str], off: str) -> None:
+    assert disabled_by(Host(str(tmp_path), environ)) == off
 
 
 def test_ports_of_every_kind(tmp_path: Path) -> None:

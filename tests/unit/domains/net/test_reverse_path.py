@@ -55,7 +55,7 @@ def test_the_longest_route_and_the_stricter_filter(
     tmp_path: Path, filters: Mapping[str, int], number: int, dropped: bool
 ) -> None:
     way = outgoing_way(two(tmp_path, filters), "10.77.0.1")
-    assert way == OutgoingWay("eth1", "eth0", number)
+    assert way == OutgoingWay("eth1", "eth0", number, beside="eth0")
     assert way.answers_are_dropped is dropped
 
 

@@ -60,6 +60,8 @@ def test_who_was_seen_by_the_host_was_not_intercepted() -> None:
         (OutgoingWay("eth1", "eth0", 2), "dropped-here"),
         (OutgoingWay("eth1", "eth0", 0), "dropped-here"),
         (OutgoingWay("eth0", "eth0", 1), "dropped-here"),
+        (OutgoingWay("tun0", "tun0", 0, beside="eth0"), "route-diverted"),
+        (OutgoingWay("eth1", "eth0", 1, beside="eth0"), "reverse-path"),
     ],
 )
 def test_a_strict_filter_and_a_route_by_another_interface(way: OutgoingWay, found: str) -> None:
