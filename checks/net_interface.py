@@ -4,9 +4,9 @@ Looks at     the interfaces with their state and addresses; NCCL_SOCKET_IFNAME, 
              (also from nccl.conf) and GLOO_SOCKET_IFNAME, parsed as NCCL and Gloo parse them; what
              the hostname resolves to; the route to MASTER_ADDR
 Fails if     a rule matches no interface, or one that is down or has no address; GLOO_SOCKET_IFNAME
-             is written in NCCL's syntax; the loopback interface is down; and on several nodes: a
-             loopback address or a bridge local to this host is chosen, or there is no route to
-             MASTER_ADDR
+             is written in NCCL's syntax; the loopback interface is down, or a firewall drops what
+             goes over it; and on several nodes: a loopback address or a bridge local to this host
+             is chosen, or there is no route to MASTER_ADDR
 Warns if     a value is ignored for its length, or NCCL's value is wrong but there is no GPU; and on
              several nodes: an interface is chosen that is not configured and has no route to
              MASTER_ADDR, a tunnel or a link-local address; NCCL and Gloo are set to different
@@ -21,6 +21,7 @@ Seen as      "Bootstrap : no socket interface found", "Unable to find address fo
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 
@@ -64,6 +65,10 @@ BY_NCCL = ("net.mesh", "net.payload", "net.speed", "world.nccl", "world.bandwidt
 STARTS: Mapping[str, tuple[str, ...]] = {NCCL: BY_NCCL, FAMILY: BY_NCCL, GLOO: CHECK.explains}
 """The checks that show a wrong value of a variable."""
 
+LOOPBACK_PATIENCE = 1.0
+"""Seconds for a connection to 127.0.0.1, which takes no time."""
+REJECTED = (errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH, errno.EPERM)
+"""What a firewall answers."""
 INTERFACES_KEPT = 256
 SHOWN = 4
 # seconds for a name: net.name says what a slow resolver costs, here its answer only adds detail
@@ -113,11 +118,16 @@ FINDINGS = {
     ),
     "loopback-down": FindingType(
         headline="the loopback interface of {where} does not work: {seen}",
-        cause="a network namespace or container in which lo was never brought up",
+        cause="a network namespace or container in which lo was never brought up, or a firewall "
+        "without a rule that accepts what comes in on lo",
         means="ranks on one node can't connect to each other: 'Network is unreachable' or 'Cannot "
         "assign requested address' for 127.0.0.1, or a silent hang",
-        text="bring lo up in whatever creates the namespace",
-        commands=(Command("ip link set lo up", "the node"),),
+        text="bring lo up in whatever creates the namespace; let the firewall accept lo "
+        "(iifname lo accept), as the first of its rules",
+        commands=(
+            Command("ip link set lo up", "the node"),
+            Command("nft list ruleset; iptables -S INPUT", "the node, as root"),
+        ),
         blame=Blame.NODE,
         # the name server may be a local one, as systemd-resolved is
         explains=("net.name", "rdzv.*", "world.*"),
@@ -304,7 +314,13 @@ def _loopback_problem(host: Host) -> str:
     if error:
         return f"127.0.0.1: {error.strerror}"
     flags = host.read_int("/sys/class/net/lo/flags")
-    return "lo is down" if flags is not None and not flags & 1 else ""  # IFF_UP
+    if flags is not None and not flags & 1:  # IFF_UP
+        return "lo is down"
+    error = host.reaches_itself("127.0.0.1", LOOPBACK_PATIENCE) if host.live else None
+    # that no port or descriptor is left is for other checks to say
+    if isinstance(error, TimeoutError) or (error and error.errno in REJECTED):
+        return f"no connection arrives at 127.0.0.1: {error.strerror or 'no answer'}"
+    return ""
 
 
 def _addresses(host: Host, name: str) -> tuple[str, ...] | None:

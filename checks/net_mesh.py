@@ -10,7 +10,8 @@ Fails if     a connection is refused, dropped, unanswered or reaches the wrong m
              direction (Gloo uses one of the two; which one depends on the addresses), also where
              the ARP table of a node has another MAC address for it; a node is behind NAT, so that
              nobody reaches the address that it advertises; two machines have the same address; an
-             interface does not reach the others; a library takes another one on a node than
+             interface or its first address does not reach the others; Gloo takes addresses of
+             both IP versions; a library takes another one on a node than
              elsewhere, since that has no link there; a reverse path filter drops what comes in on
              the second of two NICs in one subnet; connections that work one by one fail all at
              once; some connections between two nodes pass, and others, from other source ports,
@@ -51,7 +52,7 @@ from preflight.domains.net.fault_localisation import (
     suspects,
     untested_edges,
 )
-from preflight.domains.net.interfaces import LIBRARIES, MORE
+from preflight.domains.net.interfaces import LIBRARIES, MORE, ListenAddress
 from preflight.domains.net.mesh_probe import OK, REFUSED, TIMED_OUT, Flows, flows_of_an_edge, joined
 from preflight.domains.net.mesh_view import (
     LibraryMesh,
@@ -59,6 +60,7 @@ from preflight.domains.net.mesh_view import (
     Misdirection,
     advice_fields,
     bad_addresses,
+    behind_first_address,
     behind_nat,
     describe_results,
     drops_its_subnet,
@@ -66,6 +68,7 @@ from preflight.domains.net.mesh_view import (
     fallen_back,
     library_mesh,
     misdirected,
+    of_other_family,
     on_wrong_interface,
     other_range,
     overflowed,
@@ -238,6 +241,34 @@ FINDINGS = {
         text="exclude {node!s}; give each machine its own address",
         commands=(Command("arping -D -c 3 -I {interface} {to_ip}", "a third machine"),),
     ),
+    "ip-versions-mixed": FindingType(
+        headline="Gloo takes an {version} address on {where}, and the other version elsewhere",
+        who="job author",
+        cause="a hostname that leads to an IPv6 address on some nodes and to IPv4 on others, or an "
+        "interface without the other nodes' IP version",
+        means="'enforce fail at … ss1.ss_family == ss2.ss_family' or 'address family mismatch' in "
+        "init_process_group, on all nodes",
+        now="export GLOO_SOCKET_IFNAME={wanted}   on every node",
+        text="set GLOO_SOCKET_IFNAME, with which Gloo takes IPv4 first, or give all hostnames an "
+        "address of the same IP version",
+        commands=(Command("getent ahosts $(hostname); ip -brief address", "all nodes"),),
+        status=(Status.FAIL, Status.WARN),
+        blame=Blame.NODE,
+    ),
+    "first-address-unreachable": FindingType(
+        headline="the first address of {interface} on {where}, {first}, is not reached by the "
+        "other nodes",
+        who="cluster administrator",
+        cause="a second network on one NIC, or an address that a script has put first: NCCL and "
+        "Gloo take the first address of an interface",
+        means="'Connection timed out' or 'No route to host' in connectFullMesh or "
+        "ncclCommInitRank, or a hang: the other nodes get that address",
+        text="give {interface} the address {source} first (delete the others and add them again "
+        "after it), or put them on an interface of their own",
+        commands=(Command("ip address show dev {interface}", "{node}"),),
+        status=(Status.FAIL, Status.WARN),
+        blame=Blame.NODE,
+    ),
     "arp-differs": FindingType(
         headline="{node} sends what is for {to} ({to_ip}) to the MAC address {mac}, which is not "
         "{to!s}'s",
@@ -385,6 +416,9 @@ def _judge_library(world: World[Mesh], view: LibraryMesh) -> Iterator[Found]:
             yield _behind_nat(world, view, hidden, seen_as)
         else:
             yield _wrong_addresses(world, view, code, nodes)
+    if mixed := of_other_family(view):
+        named |= {*mixed}
+        yield _families_mixed(world, view, mixed)
     rest = view.without(named)
     if thin := rest.thin():
         yield _lost_flows(world, rest, thin)
@@ -409,6 +443,10 @@ def _judge_library(world: World[Mesh], view: LibraryMesh) -> Iterator[Found]:
         if filtering := drops_its_subnet(world, view, suspect):
             named |= {*filtering}
             yield _filtered(world, rest, suspect, filtering)
+            continue
+        if first := behind_first_address(world, view, suspect):
+            named |= {*first}
+            yield _first_address(world, rest, suspect, first)
             continue
         if wrong_way := misdirected(world, view, suspect):
             yield _misdirected(world, rest, suspect, wrong_way)
@@ -470,6 +508,54 @@ def _filtered(world: World[Mesh], view: LibraryMesh, suspect: Suspect, nodes: li
         confidence=Confidence.LIKELY,
         alternatives=("a firewall on the way",),
         fields=advice_fields(world, view, nodes[0], nodes[0]),
+        status=edge_status(world, view, [n for e in suspect.edges for n in e]),
+    )
+
+
+def _families_mixed(world: World[Mesh], view: LibraryMesh, odd: Mapping[str, int]) -> Found:
+    """The finding about nodes with which Gloo shares no IP version."""
+    rest = [n for n in view.ways if n not in odd]
+    told = [f"{n} {view.ways[n].interface} {view.ways[n].ip}" for n in [*odd][:4] + rest[:2]]
+    shared = {way.interface for way in view.ways.values()}
+    nodes = list(odd)
+    wanted = view.ways[nodes[0]].interface if len(shared) == 1 else ""
+    return Found(
+        "ip-versions-mixed",
+        tuple(
+            Subject(Kind.NIC, n, view.ways[n].interface, world.topology.ranks_of(n)) for n in odd
+        ),
+        saw=f"Gloo uses {', '.join(told)}",
+        expected="addresses of one IP version on all nodes",
+        confidence=Confidence.CERTAIN if rest else Confidence.POSSIBLE,
+        alternatives=() if rest else ("the others are to have what it has",),
+        fields=advice_fields(world, view, nodes[0], nodes[0])
+        | {"wanted": wanted, "version": f"IPv{odd[nodes[0]]}"},
+        status=edge_status(world, view, view.ways),
+    )
+
+
+def _first_address(
+    world: World[Mesh], view: LibraryMesh, suspect: Suspect, found: Mapping[str, ListenAddress]
+) -> Found:
+    """The finding about addresses that come first on the right interface, and that nobody
+    reaches."""
+    node, way = next(iter(found.items()))
+    told = [
+        f"{n} {w.interface} {w.ip}, and comes to MASTER_ADDR from {world.seen[n].source}"
+        for n, w in found.items()
+    ]
+    results = describe_results((view.failed[e] for e in suspect.edges), why=False)
+    return Found(
+        "first-address-unreachable",
+        tuple(
+            Subject(Kind.NIC, n, w.interface, world.topology.ranks_of(n)) for n, w in found.items()
+        ),
+        saw=f"{view.shown} uses {', '.join(told)} · {suspect.where(view.tested)}: {results}",
+        expected="the address of the job's network as the interface's first one",
+        confidence=Confidence.LIKELY,
+        alternatives=("a firewall or a missing route to that network",),
+        fields=advice_fields(world, view, node, node)
+        | {"first": way.ip, "source": world.seen[node].source},
         status=edge_status(world, view, [n for e in suspect.edges for n in e]),
     )
 

@@ -456,6 +456,18 @@ class Host:
         self._only_live()
         return socket.getnameinfo((ip, 0), 0)[0]
 
+    def reaches_itself(self, ip: str, seconds: float) -> OSError | None:
+        """None when a connection from this machine to a listener of ours at `ip` arrives, else the
+        error that says why not. The kernel alone answers: nobody has to accept it."""
+        self._only_live()
+        family = socket.AF_INET6 if ":" in ip else socket.AF_INET
+        try:
+            with socket.create_server((ip, 0), family=family) as there:
+                socket.create_connection(there.getsockname()[:2], seconds).close()
+        except OSError as error:
+            return error
+        return None
+
     def can_bind(self, ip: str, port: int = 0) -> OSError | None:
         """None when a listener could stand at ip:port now (SO_REUSEADDR, so that TIME_WAIT does not
         count), else the error that says why not."""

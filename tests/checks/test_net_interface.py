@@ -4,6 +4,7 @@ a laptop, or on one node, is silent."""
 from __future__ import annotations
 
 import dataclasses
+import errno
 from pathlib import Path
 
 import pytest
@@ -443,6 +444,24 @@ def test_the_environment_wins_over_nccl_conf(tmp_path: Path) -> None:
 def test_observe_sees_a_loopback_that_is_down(tmp_path: Path) -> None:
     seen = net_interface.observe(Host(str(tree(tmp_path, "0x8", "")), {}), context())
     assert [f.code for f in judged(net_interface, Case("", seen))] == ["loopback-down"]
+
+
+@pytest.mark.parametrize(
+    ("error", "found"),
+    [
+        (TimeoutError("timed out"), ["loopback-down"]),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), ["loopback-down"]),
+        (OSError(errno.EMFILE, "Too many open files"), []),
+        (OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address"), []),
+        (None, []),
+    ],
+)
+def test_observe_tries_the_loopback(
+    monkeypatch: pytest.MonkeyPatch, error: OSError | None, found: list[str]
+) -> None:
+    monkeypatch.setattr(Host, "reaches_itself", lambda *_: error)
+    seen = net_interface.observe(Host("/", {}), context())
+    assert [f.code for f in judged(net_interface, Case("", seen))] == found
 
 
 def test_cannot_tell_without_addresses(tmp_path: Path) -> None:

@@ -98,6 +98,14 @@ def filters(seen: dict[str, Any], *numbers: int | str) -> dict[str, Any]:
     return seen | more
 
 
+def first(seen: dict[str, Any], number: int, *, ip: str = "192.168.99.2") -> dict[str, Any]:
+    """That node's eth0 has this address before the one by which it comes to MASTER_ADDR."""
+    mesh = seen[f"n{number}"]
+    ways = (*mesh.ways[:-1], dataclasses.replace(mesh.ways[-1], ip=ip, prefix=24))
+    source = f"10.0.0.{number + 1}"
+    return seen | {f"n{number}": dataclasses.replace(mesh, ways=ways, source=source)}
+
+
 OLD_MAC = "02:de:ad:00:00:01"
 
 
@@ -186,6 +194,7 @@ MORE_WAYS = {
     for i in range(4)
 }
 NO_GPU = {i: (ListenAddress("NCCL-1", "usb0", f"169.254.3.{i + 1}", 1500),) for i in range(4)}
+OWN_IPV6 = ListenAddress(GLOO, "eth0", "fd77::2", 1500)
 DROP, REJECT = "timed out", "ECONNREFUSED"
 OWN_ROUTE = {(2, 1): "unreachable route", (1, 2): DROP}
 
@@ -312,6 +321,56 @@ CASES = (
         "reverse-path",
         WARN,
         "n1 · eth0",
+    ),
+    case(
+        "one hostname leads to IPv6, the others to IPv4",
+        3,
+        mesh(3, ways={1: (ListenAddress(GLOO, "eth0", "fd77::2", 1500),)}),
+        "ip-versions-mixed",
+        FAIL,
+        "n1 · eth0",
+    ),
+    case(
+        "of two nodes one has IPv6",
+        2,
+        mesh(2, ways={1: (ListenAddress(GLOO, "eth0", "fd77::2", 1500),)}),
+        "ip-versions-mixed",
+        FAIL,
+        "n0 · eth0",
+    ),
+    case(
+        "Gloo's side road on one has IPv6",
+        3,
+        mesh(3, ways=GLOO_ASIDE | {1: (GLOO_ASIDE[1][0], OWN_IPV6)}, libraries="NCCL+Gloo"),
+        "ip-versions-mixed",
+        WARN,
+        "n1 · eth0",
+    ),
+    case("all hostnames lead to IPv6", 3, mesh(3, ways=dict.fromkeys(range(3), (OWN_IPV6,)))),
+    case(
+        "another network's address comes first on one node's interface",
+        3,
+        first(mesh(3, into(1, 3, DROP)), 1),
+        "first-address-unreachable",
+        FAIL,
+        "n1 · eth0",
+    ),
+    case(
+        "the same of Gloo's side road, where that is the first address",
+        3,
+        first(mesh(3, into(1, 3, DROP), ways=GLOO_ASIDE), 1),
+        "first-address-unreachable",
+        WARN,
+        "n1 · eth0",
+    ),
+    case("another network's address comes first, and is reached", 3, first(mesh(3), 1)),
+    case(
+        "another address of the same network, and a firewall",
+        3,
+        first(mesh(3, into(1, 3, DROP)), 1, ip="10.0.0.77"),
+        "inbound-closed",
+        FAIL,
+        "n1",
     ),
     case(
         "a permanent ARP entry with an old MAC address",

@@ -77,11 +77,13 @@ AT_LENGTH = frozenset(
         "n2's ARP table has a permanent entry with n3's old MAC address",
         "a machine that is not the job's has n2's address",
         "Gloo is sent to lo beside eth0",
+        "n2's eth0 has another network's address first, and Gloo is sent to eth0",
         "a VPN of n3 takes in the cluster's subnet",
         "a node that is cabled to another InfiniBand subnet",
         "of two pods one was not given its InfiniBand",
         # names
         "MASTER_ADDR is 0.0.0.0 on all nodes",
+        "one node's own name leads to IPv6, the others' to IPv4",
         "MASTER_ADDR has a carriage return on one node",
         "MASTER_ADDR is a name of digits alone",
         "MASTER_ADDR leads one node to another one by its name server",
@@ -150,6 +152,7 @@ STANDARD_AT_LENGTH = frozenset(
         "the kernel overcommits, and has promised more than there is",
         "another user, and /proc shows him his own processes only",
         "the working directory is read-only",
+        "a firewall that lets in what goes over lo, and what was asked for",
     }
 )
 """Healthy machines that the tests look at with a quick run alone, and `make faults` at the standard
@@ -175,6 +178,8 @@ HEALTHY_AT_LENGTH = frozenset(
         "HCAs of two makes, each with firmware of its own",
         "MASTER_ADDR is 0.0.0.0 where rank 0 is",
         "a VPN of n3 for another network",
+        "one node's own name leads to IPv6, and the interface is named",
+        "rank 0's node has a virtual address beside its own",
         "a permanent ARP entry that is right, and one of a stranger's",
         "Gloo takes two interfaces that both lead to the others",
         "InfiniBand with a subnet for each rail",

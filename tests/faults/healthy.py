@@ -209,6 +209,12 @@ VARIANTS = (
         args=("--level", "quick", "--only", "gpu.visible,gpu.health,host.limits,env.vars"),
     ),
     healthy(
+        "a firewall that lets in what goes over lo, and what was asked for",
+        setup="nft -f - <<'END'\ntable inet strict {\nchain input {\n"
+        "type filter hook input priority 0; policy drop\n"
+        'iifname "lo" accept\nct state established,related accept\n}\n}\nEND\n',
+    ),
+    healthy(
         "idle GPUs: low clocks, and the driver says so",
         nproc=2,
         gpus=4,

@@ -46,6 +46,7 @@ from lab.faults import (
     name_is,
     name_unknown,
     neighbour_is,
+    own_name_is,
     own_name_unknown,
     resolver,
     silent_server,
@@ -294,6 +295,16 @@ WORLDS = (
         on={"n1": {"MASTER_ADDR": "localhost"}},
     ),
     healthy("MASTER_ADDR is 0.0.0.0 where rank 0 is", on={"n1": {"MASTER_ADDR": "0.0.0.0"}}),
+    healthy(
+        "one node's own name leads to IPv6, and the interface is named",
+        env={"GLOO_SOCKET_IFNAME": "eth0"},
+        breaks={"n2": (own_name_is("fd77::2"),)},
+    ),
+    healthy(
+        "rank 0's node has a virtual address beside its own",
+        env={"GLOO_SOCKET_IFNAME": "eth0"},
+        breaks={"n1": (Break("a VIP", "ip addr add 192.168.9.9/32 dev eth0"),)},
+    ),
     healthy("a VPN of n3 for another network", breaks={"n3": (tunnel("10.200.0.0/16"),)}),
     healthy(
         "a permanent ARP entry that is right, and one of a stranger's",

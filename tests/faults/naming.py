@@ -483,6 +483,13 @@ FAULTS = (
     ),
     # --- two of a kind ---
     WorldFault(
+        "one node's own name leads to IPv6, the others' to IPv4",
+        *("net.mesh", "ip-versions-mixed", "n2 · eth0"),
+        confidence="certain",
+        breaks={"n2": [own_name_is("fd77::2")]},
+        innocent=("n1", "n3"),
+    ),
+    WorldFault(
         "MASTER_ADDR is 0.0.0.0 on all nodes",
         *("env.identity", "address-loopback", "n2 · rank 1"),
         subjects=("n3 · rank 2",),

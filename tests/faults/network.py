@@ -118,6 +118,11 @@ done
 """
 
 
+FIRST_OF_ANOTHER = Break(
+    "another network's address comes first",
+    "ip addr flush dev eth0 scope global; ip addr add 192.168.99.2/24 dev eth0\n"
+    "ip addr add 10.77.0.2/16 dev eth0; ip addr add fd77::2/64 dev eth0 nodad",
+)
 OLD_MAC = "02:de:ad:00:00:01"
 """Of a card that was replaced."""
 
@@ -1074,6 +1079,13 @@ ADDRESSES = (
         also=("rdzv.reach absent",),
         innocent=("n1", "n2"),
         arrive=6,
+    ),
+    mesh(
+        "n2's eth0 has another network's address first, and Gloo is sent to eth0",
+        *("first-address-unreachable", "n2 · eth0"),
+        env={"GLOO_SOCKET_IFNAME": "eth0"},
+        breaks={"n2": [FIRST_OF_ANOTHER]},
+        innocent=("n1", "n3"),
     ),
     # as in nccl#550
     WorldFault(

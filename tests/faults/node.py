@@ -14,6 +14,13 @@ done
 """
 """So many connections in the kernel's table."""
 
+LO_DROPPED = """table inet strict {
+chain input {
+type filter hook input priority 0
+iifname "lo" drop
+}
+}"""
+
 NETWORK = (
     Fault(
         "lo is down",
@@ -21,6 +28,16 @@ NETWORK = (
         "loopback-down",
         "n1 · lo",
         setup="ip link set lo down",
+        seconds=9,
+    ),
+    Fault(
+        "a firewall drops what goes over lo",
+        "net.interface",
+        "loopback-down",
+        "n1 · lo",
+        says="no connection arrives",
+        setup=f"nft -f - <<'END'\n{LO_DROPPED}\nEND\n",
+        needs=("nft",),
         seconds=9,
     ),
     Fault(

@@ -96,6 +96,7 @@ def test_what_only_a_live_machine_can_tell(tree: Any) -> None:
         lambda: host.resolve("localhost"),
         lambda: host.name_of("127.0.0.1"),
         lambda: host.can_bind("127.0.0.1"),
+        lambda: host.reaches_itself("127.0.0.1", 1.0),
         lambda: host.source_of("127.0.0.1"),
         host.fqdn,
         lambda: host.nvml().__enter__(),
@@ -319,6 +320,12 @@ def test_the_interfaces_of_this_machine() -> None:
     names = dict(socket.if_nameindex())
     assert [i.name for i in LIVE.interfaces] == [names[n] for n in sorted(names)]
     assert any(i.loopback for i in LIVE.interfaces)
+
+
+def test_a_connection_of_this_machine_to_itself() -> None:
+    assert LIVE.reaches_itself("127.0.0.1", 5.0) is None
+    problem = LIVE.reaches_itself("192.0.2.77", 0.1)
+    assert problem is not None
 
 
 def test_ports_of_this_machine() -> None:

@@ -433,6 +433,33 @@ def drops_its_subnet(world: World[Mesh], one: LibraryMesh, suspect: Suspect) -> 
     return ends if drops and all(one.failed[e].result in silent for e in suspect.edges) else []
 
 
+def of_other_family(one: LibraryMesh) -> dict[str, int]:
+    """Nodes where Gloo takes an address of another IP version than on most -> that version; all
+    where neither is usual. It refuses such a pair before it connects (device.cc: ss_family)."""
+    if one.library != GLOO:
+        return {}
+    told = {n: w.ip for n, w in one.ways.items() if not is_loopback(w.ip) and parse_ip(w.ip)}
+    versions = {n: 6 if ":" in ip else 4 for n, ip in told.items()}
+    usual = consensus(versions).value
+    return {n: v for n, v in versions.items() if v != usual}
+
+
+def behind_first_address(
+    world: World[Mesh], one: LibraryMesh, suspect: Suspect
+) -> dict[str, ListenAddress]:
+    """Nodes of a suspect whose interface is the right one, and whose first address there is in
+    another network than the one by which the node comes to MASTER_ADDR -> that way."""
+    found = {}
+    for node in suspect.names if suspect.what in (NODE, EITHER) and one.library not in MORE else ():
+        seen, way = world.seen.get(node), one.ways.get(node)
+        if seen is None or way is None or seen.meeting != way.interface or not seen.source:
+            continue
+        apart = way.prefix and not in_network(f"{way.ip}/{way.prefix}", seen.source)
+        if apart and (":" in way.ip) == (":" in seen.source):
+            found[node] = way
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Misdirection:
     """What `node` sends to `to` goes to a MAC address that is not `to`'s. `proven`: it sends to
