@@ -148,12 +148,14 @@ FINDINGS = {
     "world-size-mismatch": FindingType(
         headline="WORLD_SIZE={said}, but {right} {ranks} launched ({source})",
         who="job author",
-        cause="WORLD_SIZE left over from another job, in a shell, an env file or an image",
+        cause="WORLD_SIZE left over from another job, in a shell, an env file or an image, or "
+        "computed in the batch script with other numbers than its srun has",
         means='rank 0: "Timed out … waiting for clients", e.g. 3/8 clients joined: it waits for '
         "ranks that nobody starts; with fewer than are launched, 'rank < size'",
         now="export WORLD_SIZE={right}   on every node",
         text="remove WORLD_SIZE from the file that sets it, or let the launcher compute it: nodes "
         "x processes per node",
+        status=(Status.FAIL, Status.WARN),
     ),
     "local-rank-differs": FindingType(
         headline="LOCAL_RANK does not match the task's number on its node: {seen}, on {at}",

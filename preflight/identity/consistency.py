@@ -360,6 +360,14 @@ def _launcher_faults(env: Env, top: Topology) -> Iterator[Found]:
         elif local and local > 1 and None not in (mine, all_) and all_ != size:
             saw = env.say("WORLD_SIZE", launcher.size[0])
             yield size_mismatch(env, saw, size, launcher.size[0])
+        elif local and local > 1 and mine is None and all_ not in (None, size) and env.owned == 1:
+            # what a batch script has computed for a script that takes its rank from the launcher
+            saw = env.say("WORLD_SIZE", launcher.size[0])
+            yield size_mismatch(env, saw, size, launcher.size[0]).with_(
+                subjects=env.subjects,
+                status=Status.WARN,
+                alternatives=(f"the job takes its number of ranks from {launcher.size[0]}",),
+            )
         elif size > 1 and mine in (None, rank):
             yield from _local_rank_faults(env, launcher)
         break

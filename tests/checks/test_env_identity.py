@@ -474,6 +474,16 @@ LAUNCHERS = (
         FAIL,
         topology=typed(2, 16, 4, 4),
     ),
+    Case(
+        "a WORLD_SIZE of the batch script, whose ranks come from srun",
+        one(srun(1, 4, 2, WORLD_SIZE="8", MASTER_ADDR="n1")),
+        "world-size-mismatch",
+        WARN,
+    ),
+    Case(
+        "the same where each task starts two ranks",
+        shared(srun(1, 4, 2, WORLD_SIZE="8", MASTER_ADDR="n1"), 2),
+    ),
     Case("of a node's agent", shared(mapped(1, 2, 2, RANK="0")), "launcher-disagrees", WARN),
     Case("WORLD_SIZE of nodes", one(mapped(1, WORLD_SIZE="2")), "world-size-mismatch", FAIL),
     Case("RANK under mpirun", one(mpirun(5) | ENV), "launcher-disagrees", FAIL),

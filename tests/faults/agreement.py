@@ -472,5 +472,16 @@ BY_SRUN = (
         machines=machines(2, setup=TWO_GPUS),
         wrap=tasks("0"),
     ),
+    # export WORLD_SIZE=$((SLURM_NNODES * GPUS)) in a batch script with half as many tasks
+    WorldFault(
+        "WORLD_SIZE of the batch script is not the number of srun's tasks",
+        *("env.identity", "world-size-mismatch", "n1 · rank 0"),
+        subjects=("n2 · rank 3",),
+        status="warn",
+        exit=0,
+        machines=machines(2, setup=TWO_GPUS),
+        env={"WORLD_SIZE": "8"},
+        wrap=tasks("$SLURM_LOCALID"),
+    ),
 )
 FAULTS = (*SETTINGS, *BY_SRUN, *MACHINES, *PAIRS)

@@ -83,6 +83,7 @@ AT_LENGTH = frozenset(
         "of two pods one was not given its InfiniBand",
         # names
         "MASTER_ADDR is 0.0.0.0 on all nodes",
+        "WORLD_SIZE of the batch script is not the number of srun's tasks",
         "one node's own name leads to IPv6, the others' to IPv4",
         "MASTER_ADDR has a carriage return on one node",
         "MASTER_ADDR is a name of digits alone",
@@ -178,6 +179,7 @@ HEALTHY_AT_LENGTH = frozenset(
         "HCAs of two makes, each with firmware of its own",
         "MASTER_ADDR is 0.0.0.0 where rank 0 is",
         "a VPN of n3 for another network",
+        "tasks of srun, and their number as WORLD_SIZE of the batch script",
         "one node's own name leads to IPv6, and the interface is named",
         "rank 0's node has a virtual address beside its own",
         "a permanent ARP entry that is right, and one of a stranger's",

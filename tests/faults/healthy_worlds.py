@@ -150,6 +150,12 @@ WORLDS = (
         wrap=tasks("$SLURM_LOCALID"),
     ),
     healthy(
+        "tasks of srun, and their number as WORLD_SIZE of the batch script",
+        machines=machines(2, setup=TWO_GPUS),
+        env={"WORLD_SIZE": "4"},
+        wrap=tasks("$SLURM_LOCALID"),
+    ),
+    healthy(
         "tasks of srun that all see both GPUs of their node",
         machines=machines(2, setup=TWO_GPUS),
         wrap=tasks("0,1"),
