@@ -1,7 +1,7 @@
 """Can every node reach every other node on the ports and addresses that NCCL and Gloo use?
 
 Level        standard
-Looks at     the address that Gloo uses on each node, and NCCL's where there are GPUs; a listener
+Looks at     the addresses that Gloo uses on each node, and NCCL's where there are GPUs; a listener
              there on a port that the kernel chooses; a connection from every node to every other
              one (above 64 nodes: to seven, four of them random), in which both ends authenticate;
              16 more from other source ports; then all connections at once, as NCCL and Gloo open
@@ -52,7 +52,7 @@ from preflight.domains.net.fault_localisation import (
     suspects,
     untested_edges,
 )
-from preflight.domains.net.interfaces import LIBRARIES, MORE, ListenAddress
+from preflight.domains.net.interfaces import LIBRARIES, MORE, MORE_OF_GLOO, ListenAddress
 from preflight.domains.net.mesh_probe import OK, REFUSED, TIMED_OUT, Flows, flows_of_an_edge, joined
 from preflight.domains.net.mesh_view import (
     LibraryMesh,
@@ -451,7 +451,7 @@ def _judge_library(world: World[Mesh], view: LibraryMesh) -> Iterator[Found]:
         if wrong_way := misdirected(world, view, suspect):
             yield _misdirected(world, rest, suspect, wrong_way)
             continue
-        further = view.library in MORE and suspect.what in (ALL, NODE, EITHER)
+        further = view.library in (*MORE, *MORE_OF_GLOO) and suspect.what in (ALL, NODE, EITHER)
         if further or (suspect.what != LINK and len(wrong) == len(suspect.names)):
             wrong = wrong or list(suspect.names)
             yield _wrong_addresses(world, view, "interface-wrong", wrong)

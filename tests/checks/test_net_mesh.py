@@ -193,6 +193,13 @@ MORE_WAYS = {
     )
     for i in range(4)
 }
+TWO_OF_GLOO = {
+    i: (
+        ListenAddress(GLOO, "eth0", f"10.0.0.{i + 1}", 1500),
+        ListenAddress("Gloo-2", "eth1", f"10.9.0.{i + 1}", 1500),
+    )
+    for i in range(4)
+}
 NO_GPU = {i: (ListenAddress("NCCL-1", "usb0", f"169.254.3.{i + 1}", 1500),) for i in range(4)}
 OWN_IPV6 = ListenAddress(GLOO, "eth0", "fd77::2", 1500)
 DROP, REJECT = "timed out", "ECONNREFUSED"
@@ -321,6 +328,14 @@ CASES = (
         "reverse-path",
         WARN,
         "n1 · eth0",
+    ),
+    case(
+        "the second interface of GLOO_SOCKET_IFNAME is closed on one",
+        4,
+        mesh(4, into(2, 4, DROP), ways=TWO_OF_GLOO, libraries="Gloo-2"),
+        "interface-wrong",
+        FAIL,
+        "n2 · eth1",
     ),
     case(
         "one hostname leads to IPv6, the others to IPv4",

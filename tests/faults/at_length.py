@@ -77,6 +77,7 @@ AT_LENGTH = frozenset(
         "n2's ARP table has a permanent entry with n3's old MAC address",
         "a machine that is not the job's has n2's address",
         "Gloo is sent to lo beside eth0",
+        "Gloo takes two interfaces, and n2's second one is closed",
         "n2's eth0 has another network's address first, and Gloo is sent to eth0",
         "a VPN of n3 takes in the cluster's subnet",
         "a node that is cabled to another InfiniBand subnet",

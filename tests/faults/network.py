@@ -1081,6 +1081,14 @@ ADDRESSES = (
         arrive=6,
     ),
     mesh(
+        "Gloo takes two interfaces, and n2's second one is closed",
+        *("interface-wrong", "n2 · eth1"),
+        machines=machines(3, nics=2),
+        env={"GLOO_SOCKET_IFNAME": "eth0,eth1"},
+        breaks={"n2": [CLOSED_SECOND]},
+        innocent=("n1", "n3"),
+    ),
+    mesh(
         "n2's eth0 has another network's address first, and Gloo is sent to eth0",
         *("first-address-unreachable", "n2 · eth0"),
         env={"GLOO_SOCKET_IFNAME": "eth0"},

@@ -21,7 +21,9 @@ NCCL, GLOO = "NCCL", "Gloo"
 MORE = ("NCCL-1", "NCCL-2", "NCCL-3", "NCCL-4")
 """NCCL's interfaces in its order, where they are not simply its way: it uses all of them for data.
 The first is NCCL itself where there are GPUs."""
-LIBRARIES = (NCCL, GLOO, *MORE)
+MORE_OF_GLOO = ("Gloo-2", "Gloo-3")
+"""Gloo's further interfaces: by each that GLOO_SOCKET_IFNAME names all ranks connect once more."""
+LIBRARIES = (NCCL, GLOO, *MORE, *MORE_OF_GLOO)
 
 RESOLVER_PATIENCE = 1.5
 """Seconds for the own name and MASTER_ADDR, which are asked at once."""
@@ -51,8 +53,8 @@ class ListenAddresses:
 
 
 def listen_addresses(host: Host, ctx: Context) -> ListenAddresses:
-    """What the libraries of this node would take. Of several interfaces of Gloo's the first counts;
-    NCCL's are all of them, where it has no RDMA port for its data."""
+    """What the libraries of this node would take; NCCL's further interfaces where it has no RDMA
+    port for its data."""
     rules = {name: fact.value for name, fact in nccl_variables(host).items()}
     gloo_rule = host.environ.get("GLOO_SOCKET_IFNAME")
     family = interface_rules.nccl_family(rules.get("NCCL_SOCKET_FAMILY"))
@@ -72,7 +74,8 @@ def listen_addresses(host: Host, ctx: Context) -> ListenAddresses:
         address = interface_rules.nccl_address(interface, family)
         if address is not None:
             found.append(_way(NCCL, interface, address.ip))
-    for interface in interface_rules.gloo_choice(host.interfaces, gloo_rule, own)[:1]:
+    gloo = interface_rules.gloo_choice(host.interfaces, gloo_rule, own)
+    for interface in gloo[:1]:
         address = interface_rules.gloo_address(interface)
         # where the hostname counts, it is the name's very address: 127.0.1.1, not lo's 127.0.0.1
         ip = next((ip for ip in own or () if interface_rules.holds(interface, ip)), "")
@@ -87,6 +90,10 @@ def listen_addresses(host: Host, ctx: Context) -> ListenAddresses:
             chance = not rules.get("NCCL_SOCKET_IFNAME") and interface_rules.virtual(interface.name)
             if address is not None and not (chance and address.ip.startswith("fe80:")):
                 found.append(_way(label, interface, address.ip))
+    for label, interface in zip(MORE_OF_GLOO, gloo[1:], strict=False):
+        address = interface_rules.gloo_address(interface)
+        if address is not None and not interface.loopback:  # net.interface says that of lo
+            found.append(_way(label, interface, address.ip))
     source = next((source for ip in masters if (source := source_of(host, ip))), "")
     meeting = interface_rules.leads_from(host.interfaces, source)
     return ListenAddresses(tuple(found), meeting.name if meeting else "", source)

@@ -7,8 +7,23 @@ import socket
 import pytest
 from support.cases import context
 
-from preflight.domains.net.interfaces import GLOO, ListenAddress, listen_addresses, never_dialled
-from preflight.host import Host
+from preflight.domains.net.interfaces import (
+    GLOO,
+    NCCL,
+    ListenAddress,
+    listen_addresses,
+    never_dialled,
+)
+from preflight.host import Address, Host, Interface
+
+
+class Three(Host):
+    """A machine with two NICs."""
+
+    interfaces = tuple(  # type: ignore[assignment]
+        Interface(name, True, True, name == "lo", 1500, (Address(ip, 24, 4),))
+        for name, ip in (("lo", "127.0.0.1"), ("eth0", "10.77.0.2"), ("eth1", "10.78.0.2"))
+    )
 
 
 @pytest.mark.parametrize(
@@ -32,6 +47,12 @@ def test_an_interface_that_is_named() -> None:
     gloo = next(way for way in found.found if way.library == GLOO)
     assert (gloo.interface, gloo.ip) == ("lo", "127.0.0.1")
     assert gloo.mtu > 0
+
+
+def test_all_interfaces_that_are_named() -> None:
+    found = listen_addresses(Three(environ={"GLOO_SOCKET_IFNAME": "eth1,lo,eth0"}), context())
+    ways = [(w.library, w.interface) for w in found.found if w.library != NCCL]
+    assert ways == [(GLOO, "eth1"), ("Gloo-3", "eth0")]
 
 
 def test_a_name_that_no_interface_has() -> None:
