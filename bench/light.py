@@ -8,6 +8,7 @@ ended.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import resource
@@ -16,7 +17,7 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,17 +94,27 @@ class Client:
         line = self._wire
         if line is None:
             return
+        messages: Iterator[dict[str, Any]] = iter(())
         try:
             if events & wire.WRITE:
                 line.flush()
-            for message in line.receive() if events & wire.READ else []:
+            messages = iter(line.receive() if events & wire.READ else [])
+            for message in messages:
                 self._told(line, message)
         except Gone as why:
-            if not self.entered and self.tries < TRIES:  # as an agent does
-                self._leave("")
-                self.ended, self.again = "", True
-            else:
-                self._leave(self.ended or str(why))
+            self._broken(line, str(why), messages)
+
+    def _broken(self, line: Wire, why: str, unheard: Iterable[dict[str, Any]] = ()) -> None:
+        """As an agent does: one that was let in reads how it ended, another one tries again."""
+        if self.entered:
+            last_words = itertools.chain(unheard, line.rest())
+            ends = (m["over"] for m in last_words if "over" in m)
+            self._leave(self.ended or next((f"over: {end['verdict']}" for end in ends), why))
+        elif self.tries < TRIES:
+            self._leave("")
+            self.ended, self.again = "", True
+        else:
+            self._leave(why)
 
     def _told(self, line: Wire, message: dict[str, Any]) -> None:
         of = self.script.of
@@ -176,7 +187,7 @@ class Client:
         try:
             self._wire.send({"beat": "", "t": time.time(), "clock": [0.0, 0.0001]})
         except Gone as why:
-            self._leave(str(why))
+            self._broken(self._wire, str(why))
 
     def _leave(self, why: str) -> None:
         self.ended = why or "gone"

@@ -7,11 +7,12 @@ up."""
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import json
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from preflight.process.lines import LineBuffer
@@ -28,6 +29,8 @@ HEARD_MOST = 48
 UNSENT_LIMIT = 64 << 20
 """Bytes kept for a peer that doesn't read."""
 CHUNK = 1 << 18
+REST_CHUNKS = 24
+"""That are read of a connection that is over: as much as Linux keeps of one by itself (6 MiB)."""
 
 READ, WRITE = 1, 2  # selectors.EVENT_READ, EVENT_WRITE
 
@@ -140,12 +143,11 @@ class Wire:
         """Bytes of a line that has not come whole yet."""
         return len(self._lines)
 
-    def rest(self) -> list[dict[str, Any]]:
+    def rest(self) -> Iterator[dict[str, Any]]:
         """What had come before the connection was over, where that was noticed by writing."""
-        try:
-            return self.receive()
-        except Gone:
-            return []
+        with contextlib.suppress(Gone):
+            for _ in range(REST_CHUNKS):
+                yield from self.receive()
 
     def _message(self, line: bytes) -> dict[str, Any]:
         if self._proof:

@@ -7,12 +7,14 @@ sent to a listener that has not shown our banner.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hmac
+import itertools
 import json
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -269,29 +271,32 @@ class Attendance:
         line = self._wire
         if line is None:
             return
+        messages: Iterator[Mapping[str, Any]] = iter(())
         try:
             if events & connection.WRITE:
                 line.flush()
-            messages = line.receive() if events & connection.READ else []
-            for number, message in enumerate(messages):
+            messages = iter(line.receive() if events & connection.READ else [])
+            for message in messages:
                 if self._wire is not line:
-                    self._hear_last_words(messages[number:])
+                    self._hear_last_words([message, *messages])
                     break
                 self._understand(line, message)
         except Gone as why:
-            self._broken(line, str(why))
+            self._broken(line, str(why), messages)
         except Exception as error:  # noqa: BLE001  whatever its words raise, this agent goes on
             self._broken(line, f"it sent what makes no sense: {error}"[:200])
 
-    def _broken(self, line: Wire, why: str) -> None:
+    def _broken(self, line: Wire, why: str, unheard: Iterable[Mapping[str, Any]] = ()) -> None:
+        """The connection is over. `unheard`: what had been received before that was noticed."""
         unacked = unacknowledged_bytes(line.sock) or 0
-        rest = line.rest() if self.reached is not None else []
+        if self.reached is not None:
+            self.lost = self.lost or why
+            self._hear_last_words(itertools.chain(unheard, line.rest()))
         line.close()
         self._wire = None
         if self.reached is not None:
-            self.lost = self.lost or why
-            self._hear_last_words(rest)
-        elif line.heard and not self._nonce:
+            return
+        if line.heard and not self._nonce:
             self._step(answer="stranger", heard=escaped(line.heard))
         else:
             self._step(answer="ours" if self._nonce else "closed", unacked=unacked)
@@ -388,14 +393,19 @@ class Attendance:
                 self.over = end_of(ends)
                 self.leave("")
 
-    def _hear_last_words(self, messages: Sequence[Mapping[str, Any]]) -> None:
+    def _hear_last_words(self, messages: Iterable[Mapping[str, Any]]) -> None:
         """Why whoever is in the meeting for this agent left it, which tells more than how its
-        connection broke."""
+        connection broke; or how the meeting ended. A host that has waited long enough for an agent
+        to hear that resets its connection."""
         for message in messages:
             match message:
                 case {"bye": why, "host_lost": bool(host_lost)}:
                     self.lost = str(why)[:MARK_LIMIT] or "it left"
                     self.host_lost = host_lost
+                case {"over": dict(ends)}:
+                    with contextlib.suppress(ValueError):  # then it is lost
+                        self.over = end_of(ends)
+                        self.lost = ""
 
     def _keep_alive(self, now: float) -> None:
         if now - self._heard > silence(self.agents):

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from support.hostile import SURROGATES, WORDS
 
+from preflight.domains.net.tcp import unacknowledged_bytes
 from preflight.meeting import connection, coordinator, handshake, protocol, tasks
 from preflight.meeting.connection import Gone, Wire
 from preflight.meeting.coordinator import Guest, Meeting
@@ -894,6 +895,51 @@ def test_everybody_hears_the_end_and_the_port_is_left_as_it_was(party: Party) ->
     assert sockets_of(party.port) == []
 
 
+def wait_until_sent(sock: socket.socket) -> None:
+    """Until the kernel at the other end has all that was written: a reset drops what waits here."""
+    limit = time.monotonic() + 5.0
+    while unacknowledged_bytes(sock):
+        assert time.monotonic() < limit
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("noticed", ["by reading", "by a beat", "by an answer"])
+def test_who_was_slow_hears_the_end_although_it_was_reset(party: Party, noticed: str) -> None:
+    """A host closes when it has waited for a while. The end lies there to be read, whatever an
+    agent that stood still does first when it goes on; it has not lost the host."""
+    guest = party.guest(1)
+    party.until(lambda: guest._pings > 5)
+    if noticed == "by an answer":
+        guest._values["digest"] = "[1]"
+        party.host._tell(party.guest_of(1), connection.line_of({"want": ["digest"]}))
+    party.host.over({"verdict": "ready", "exit": 0}, {})
+    wait_until_sent(party.guest_of(1).wire.sock)
+    party.host.close()
+    if noticed == "by a beat":
+        guest._beat = 0.0
+        guest.tend()
+    party.until(lambda: bool(guest.over or guest.lost))
+    assert guest.over == {"verdict": "ready", "exit": 0, "own": 0}
+    assert guest.lost == ""
+
+
+def test_who_was_far_behind_hears_the_end_although_it_was_reset(
+    party: Party, monkeypatch: Any
+) -> None:
+    guest = party.guest(1)
+    party.until(lambda: guest._pings > 5)
+    monkeypatch.setattr(connection, "CHUNK", 2048)
+    for _ in range(20):
+        party.host.relay(Said("net.mesh", 0, "topic", "x" * 1000, None), by_node=False)
+    party.host.over({"verdict": "ready", "exit": 0}, {})
+    wait_until_sent(party.guest_of(1).wire.sock)
+    party.host.close()
+    guest._beat = 0.0
+    guest.tend()
+    assert guest.over is not None
+    assert guest.lost == ""
+
+
 SENSELESS: dict[str, Any] = {
     "no ranks": {"seat": {"ranks": []}},
     "the ranks of another": {"seat": {"ranks": [2]}},
@@ -939,6 +985,20 @@ def test_and_one_that_does_is_believed(party: Party, word: str) -> None:
     party.guest_of(1).wire.send({word: USUAL[word]})
     party.until(lambda: bool(guest.seat or guest.over))
     assert guest.lost == ""
+
+
+@pytest.mark.parametrize("what", ["no verdict", "an exit code that there is not"])
+def test_last_words_that_make_no_sense_are_no_end(party: Party, what: str) -> None:
+    guest = party.guest(1)
+    party.until(lambda: guest._pings > 5)
+    said = SENSELESS[what]["over"]
+    party.guest_of(1).wire.send({"over": {**USUAL["over"], **said}})
+    wait_until_sent(party.guest_of(1).wire.sock)
+    party.host.close()
+    guest._beat = 0.0
+    guest.tend()
+    assert guest.lost
+    assert guest.over is None
 
 
 def test_who_leaves_early_says_why(party: Party) -> None:
