@@ -28,6 +28,8 @@ from simulated import Simulated
 
 PROCESSES = 2
 UP_SECONDS = 30.0
+ARRIVE = 0.4
+"""Of the time for a meeting: how long its host waits for one that does not come."""
 MET_SECONDS, JUDGED_SECONDS, PEAK_MIB, DISK_MB, PACKED_MB = 20.0, 10.0, 500.0, 25.0, 5.0
 ODD = 20
 
@@ -58,7 +60,7 @@ class Clients:
 def hold(of: Simulated, limit: float) -> dict[str, Any]:
     """One meeting; what its host measured of itself, its report, and how the clients ended."""
     with tempfile.TemporaryDirectory(prefix="preflight-scale-") as folder:
-        world = member.World(of.nodes, limit / 2, each=of.ranks)
+        world = member.World(of.nodes, ARRIVE * limit, each=of.ranks)
         guests = [place for place in of.places if place]
         clients = [Clients(of, guests[n::PROCESSES], limit) for n in range(PROCESSES)]
         host = 0

@@ -44,6 +44,8 @@ ODD = ("TORCH_DISTRIBUTED_DEBUG", "DETAIL")
 PATIENT_SECONDS = 60.0
 """A fork takes milliseconds of a machine of one's own, and many seconds where a thousand agents
 fork at the same moment: no check is given up for that, nor a server that should have forked it."""
+PER_AGENT_SECONDS = 0.02
+"""By which the deadline is later: all agents have to share the CPUs of one machine."""
 LEADERS_NICE = -10
 """Where that is allowed: on a machine of its own it need not share a CPU with a thousand others,
 who would be blamed for what they had to wait for it."""
@@ -156,7 +158,7 @@ def _run(world: World, rank: int, folder: str) -> int:
         meet=f"{ADDRESS}:{PORT}",
         only=CHECKS,
         arrive=f"{world.arrive:g}s",
-        deadline=f"{world.arrive + 60:g}s",
+        deadline=f"{world.arrive + 60 + PER_AGENT_SECONDS * world.nodes:g}s",
         timeout=tuple(f"{check_id}={PATIENT_SECONDS:g}s" for check_id in CHECKS),
         output=(f"json={folder}/report",),
     )

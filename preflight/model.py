@@ -515,7 +515,12 @@ class World(Generic[T]):
     def missing(self, *causes: Cause) -> Mapping[str, Missing]:
         """What is missing for one of these causes (for any cause when none is named)."""
         missing = self.once(_all_missing)
-        return {k: o for k, o in missing.items() if not causes or o.cause in causes}
+        told = self.once(_causes) if causes else frozenset()
+        if told <= {*causes}:
+            return missing
+        if told.isdisjoint(causes):
+            return {}
+        return {k: o for k, o in missing.items() if o.cause in causes}
 
     def subject(self, key: str) -> Subject:
         """The node or the rank that an observation's key stands for."""
@@ -574,6 +579,10 @@ _value = attrgetter("value")
 def _distinct(world: World[T]) -> tuple[T, ...]:
     observations = each_once(world.observations.values())
     return tuple(each_once([o.value for o in observations if isinstance(o, Seen)]))
+
+
+def _causes(world: World[Any]) -> frozenset[Cause]:
+    return frozenset(one.cause for one in each_once(world.once(_all_missing).values()))
 
 
 def _all_missing(world: World[Any]) -> Mapping[str, Missing]:

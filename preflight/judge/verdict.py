@@ -305,7 +305,8 @@ class _Touched:
 
     def __init__(self, findings: Sequence[Finding], topology: Topology) -> None:
         self._topology = topology
-        self._all: set[Status] = set()
+        self.by_all: set[Status] = set()
+        """Those of whoever no finding names."""
         self._by_rank: dict[int, set[Status]] = {}
         self._of_node: dict[str, set[Status]] = {}
         self._of_ranks: dict[tuple[str, int | None], set[Status]] = {}
@@ -322,16 +323,16 @@ class _Touched:
             for rank in subject.ranks:
                 self._by_rank.setdefault(rank, set()).add(status)
         elif not subject.node:
-            self._all.add(status)
+            self.by_all.add(status)
 
     def of(self, key: str) -> set[Status]:
         if not (self._of_node or self._by_rank):
-            return self._all
+            return self.by_all
         node, rank = place_of(key)
         if not self._by_rank and node not in self._of_node:
-            return self._all
+            return self.by_all
         here = self._topology.ranks_of(node) if rank is None else (rank,)
-        found = self._all.union(*(self._by_rank.get(r, ()) for r in here))
+        found = self.by_all.union(*(self._by_rank.get(r, ()) for r in here))
         if node in self._of_node:
             if rank is None:
                 return found | self._of_node[node]
@@ -362,8 +363,13 @@ def _status_by_subject(judged: _Judged, world: World[Any]) -> None:
         return
     waited = together and any(f.status is Status.FAIL for f in judged.findings)
     touched = _Touched(judged.findings, world.topology)
+    usual: dict[int, Status] = {}
     for key, observation in world.observations.items():
         statuses = touched.of(key)
+        untouched = statuses is touched.by_all
+        if untouched and (known := usual.get(id(observation))) is not None:
+            judged.by_subject[key] = known
+            continue
         if isinstance(observation, Seen):
             stuck = together and _is_stuck(observation.value)
             own = Status.UNDECIDED if stuck else Status.PASS
@@ -375,11 +381,14 @@ def _status_by_subject(judged: _Judged, world: World[Any]) -> None:
         elif all(WEIGHT[s] < WEIGHT[Status.UNDECIDED] for s in statuses):
             if not (waited and observation.cause is Cause.TIMED_OUT):
                 unexplained.setdefault(observation.cause, []).append(key)
+                untouched = False  # each of them is to be named
             own = Status.UNDECIDED
         else:
             own = max(statuses, key=WEIGHT.__getitem__)
         one = max((*statuses, own), key=WEIGHT.__getitem__) if statuses else own
         judged.by_subject[key] = one
+        if untouched:
+            usual[id(observation)] = one
     for cause, keys in unexplained.items():
         judged.findings.append(fallbacks.missing(judged.id, cause, keys, world))
 

@@ -47,6 +47,8 @@ LEAST = 4
 """Observations that make a group."""
 SHARE = 0.02
 """Of those of a shape, from which on equal ones are a group of their own, without columns."""
+APART_MOST = 16
+"""Nodes that claim the same ranks as others, up to which they are written by themselves."""
 KEYS_MOST = 1 << 22
 """Keys that the groups of a document may stand for: 31 checks of 100,000 ranks are 1.4 million."""
 
@@ -67,19 +69,22 @@ Group = dict[str, Any]
 
 class Places:
     """The keys of a world by number: a node's place, a rank. A rank that two nodes claim has no
-    number, nor has whoever is not in the world."""
+    number, nor has whoever is not in the world. Where few nodes claim the same ranks as others,
+    they have none either: then columns by node and by rank still have the same values in turn."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = {node.name: place for place, node in enumerate(nodes)}
         self._ranks: dict[int, str] = {}
-        twice = set()
+        twice, rivals = set(), set()
         for node in nodes:
             for rank in node.ranks:
                 if rank in self._ranks:
                     twice.add(rank)
+                    rivals |= {place_of(self._ranks[rank])[0], node.name}
                 self._ranks[rank] = key_of(node.name, rank)
         for rank in twice:
             del self._ranks[rank]
+        self._apart = rivals if len(rivals) <= APART_MOST else set()
         self._names = [node.name for node in nodes]
         self._end = len(nodes)
 
@@ -93,7 +98,7 @@ class Places:
         if rank is not None:
             return ("ranks", rank) if self._ranks.get(rank) == key else None
         place = self._nodes.get(node)
-        return None if place is None else ("nodes", place)
+        return None if place is None or node in self._apart else ("nodes", place)
 
     def order(self, key: str) -> tuple[int, int]:
         """Nodes as they are in the world, the ranks of each in their order, then the others."""
@@ -135,26 +140,30 @@ def _numbers(text: str, most: int) -> Iterator[int]:
 
 def numbers_folded(data: Any, places: Places) -> Any:
     """The same data, where what has an entry for each of many nodes or ranks is a list of groups
-    `{"alike": [{"ranks": "0-99999", "values": […]}, …]}`; where all are one, `"value"`."""
+    `{"alike": [{"ranks": "0-99999", "values": […]}, …]}`; where all are one, `"value"`. Who has no
+    number, as two nodes that claim the same ranks, is there by name: `{"alone": {…}}`."""
     if not isinstance(data, dict):
         return data
-    numbers = [places.number(key) for key in data] if len(data) >= FROM else [None]
-    if None in numbers:
+    by_kind: dict[str, list[tuple[int, Any]]] = {}
+    alone: dict[str, Any] = {}
+    for key, value in data.items() if len(data) >= FROM else ():
+        place = places.number(key)
+        if place is None:
+            alone[key] = value
+        else:
+            by_kind.setdefault(place[0], []).append((place[1], value))
+    if sum(map(len, by_kind.values())) < FROM:
         return {key: numbers_folded(one, places) for key, one in data.items()}
-    groups = []
-    for kind in dict.fromkeys(place[0] for place in numbers if place):
-        own = sorted(
-            (place[1], value)
-            for place, value in zip(numbers, data.values(), strict=True)
-            if place and place[0] == kind and not isinstance(value, (dict, list))
-        )
+    groups: list[dict[str, Any]] = []
+    for kind, own in by_kind.items():
+        own.sort(key=operator.itemgetter(0))
         values = [value for _, value in own]
+        if any(isinstance(value, (dict, list)) for value in values):
+            return data  # something else than numbers
         same = len({(type(v), v) for v in values}) == 1
         told = {"value": values[0]} if same else {"values": values}
         groups.append(places.written(kind, [number for number, _ in own]) | told)
-    if sum(len(places.read(group)) for group in groups) < len(data):
-        return data  # something else than numbers
-    return {"alike": groups}
+    return {"alike": [*groups, *([{"alone": alone}] if alone else ())]}
 
 
 def numbers_unfolded(data: Any, places: Places) -> Any:
@@ -165,6 +174,9 @@ def numbers_unfolded(data: Any, places: Places) -> Any:
         return {key: numbers_unfolded(one, places) for key, one in data.items()}
     found: dict[str, Any] = {}
     for group in data["alike"]:
+        if "alone" in group:
+            found |= dict(group["alone"])
+            continue
         keys = places.read(group)
         values = group["values"] if "values" in group else [group["value"]] * len(keys)
         found |= zip(keys, values, strict=True)

@@ -102,3 +102,14 @@ def test_a_world_without_drawings_is_the_same() -> None:
     assert not world.undrawn().drawn
     assert world.undrawn().seen == world.seen == {"a": 1}
     assert world.undrawn().missing() == world.missing()
+
+
+def test_what_is_missing_for_some_causes() -> None:
+    hung, crashed = Missing(Cause.TIMED_OUT), Missing(Cause.CRASHED)
+    seen = {"a": Seen(1), "b": hung, "c": crashed, "d": hung}
+    world: World[int] = World("x", seen, Topology())
+    assert world.missing() == world.missing(Cause.CRASHED, Cause.TIMED_OUT)
+    assert world.missing() == {"b": hung, "c": crashed, "d": hung}
+    assert world.missing(Cause.TIMED_OUT, Cause.BLOCKED) == {"b": hung, "d": hung}
+    assert world.missing(Cause.BLOCKED) == {}
+    assert World("x", {"a": Seen(1)}, Topology()).missing(Cause.CRASHED) == {}

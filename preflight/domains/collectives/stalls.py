@@ -130,6 +130,9 @@ FINDINGS = {
 """What every check that trains together can find."""
 
 
+SILENT = (Cause.TIMED_OUT, Cause.UNKILLABLE)
+
+
 def diagnose(world: World[T], signatures: Collection[Signature]) -> Iterator[Found]:
     """What kept the ranks from getting through; nothing when they did, or when we ourselves failed
     in one of them or were interrupted, which is no evidence against anybody.
@@ -139,8 +142,9 @@ def diagnose(world: World[T], signatures: Collection[Signature]) -> Iterator[Fou
     at which others wait, one that is silent where others complain, a text that is a symptom
     elsewhere; else it can't be told.
     """
-    if not world.missing() and all(value.trouble is None for value in world.distinct):
-        return
+    ended = world.missing(*SILENT, Cause.CRASHED)
+    if not ended and all(value.trouble is None for value in world.distinct):
+        return  # also where a hundred thousand ranks are blocked
     stall = _Stall(world)
     if stall.no_evidence or not (stall.troubles or stall.silent or stall.died):
         return
@@ -184,7 +188,7 @@ class _Stall:
         self.troubles: dict[str, Trouble] = {
             k: v.trouble for k, v in world.seen.items() if v.trouble is not None
         }
-        self.silent = world.missing(Cause.TIMED_OUT, Cause.UNKILLABLE)
+        self.silent = world.missing(*SILENT)
         # an agent that left in the middle; where nothing was begun all are blocked, silently
         self.gone = {
             k: m for k, m in world.missing(Cause.BLOCKED).items() if m.by == MEETING and m.detail

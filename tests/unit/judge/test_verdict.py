@@ -3,6 +3,7 @@ makes READY."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -203,6 +204,24 @@ def test_the_heaviest_finding_of_each_subject() -> None:
     report = judged(seen, top=top, a_a=Script(find, CHECK=RANKS))
     assert report.rows[0].by_subject == {"n1/0": Status.PASS, "n1/1": FAIL, "n1/2": WARN}
     assert report.rows[0].covered == 3
+
+
+@pytest.mark.parametrize("missing", [HUNG, BLOCKED, ABSENT, CUT])
+@pytest.mark.parametrize("status", [None, WARN, FAIL, UNDECIDED])
+@pytest.mark.parametrize("about", ["rank 2", "all"])
+def test_ranks_that_share_an_observation_are_judged_as_if_each_had_its_own(
+    missing: Missing, status: Status | None, about: str
+) -> None:
+    """Of a hundred thousand ranks that are blocked alike there is one observation."""
+    top = topology("n1", ranks=4)
+    subject = Subject(Kind.RANK, "n1", "2", ranks=(2,)) if about == "rank 2" else Subject(Kind.JOB)
+    script = says(status, subject, check=RANKS) if status else Script(CHECK=RANKS)
+    shared = {f"n1/{rank}": missing if rank else SEEN for rank in range(4)}
+    own = {key: dataclasses.replace(one) for key, one in shared.items()}
+    one, other = (judged({"a.a": seen}, top=top, a_a=script) for seen in (shared, own))
+    assert one.rows == other.rows
+    assert one.findings == other.findings
+    assert len({id(o) for o in own.values()}) == 4
 
 
 def test_templates_are_filled() -> None:

@@ -261,6 +261,55 @@ def test_numbers_of_many_are_folded() -> None:
         assert (back, list(back)) == (data, list(data))
 
 
+def test_numbers_of_many_are_folded_though_two_claim_the_same_ranks() -> None:
+    twin = Node("twin", (3,))
+    nodes = [*(Node(f"n{p:03}", (p,)) for p in range(NODES)), twin]
+    places = alike.Places(nodes)
+    data: dict[str, Any] = {f"{node.name}/{node.ranks[0]}": 1.5 for node in nodes}
+    data = {key: data[key] for key in sorted(data, key=places.order)} | {"elsewhere/7": 2}
+    folded = alike.numbers_folded(data, places)
+    assert folded == {
+        "alike": [
+            {"ranks": f"0-2,4-{NODES - 1}", "value": 1.5},
+            {"alone": {"n003/3": 1.5, "twin/3": 1.5, "elsewhere/7": 2}},
+        ]
+    }
+    back = alike.numbers_unfolded(json.loads(json.dumps(folded)), places)
+    assert (back, list(back)) == (data, list(data))
+
+
+def test_two_that_claim_the_same_ranks_cost_no_column_of_the_others() -> None:
+    """What a rank says of its GPU stands in what its node says of all: two checks, one column."""
+
+    def gpu(place: int, number: int) -> str:
+        return f"GPU-{place:08x}-{number:04x}"
+
+    nodes = [Node(f"n{p:03}", (2 * p, 2 * p + 1)) for p in range(NODES)]
+    nodes.insert(6, Node("n005b", nodes[5].ranks))
+    by_node = {n.name: Seen({"gpus": [gpu(p, 0), gpu(p, 1)]}, 0.5) for p, n in enumerate(nodes)}
+    by_rank = {
+        f"{n.name}/{rank}": Seen({"card": gpu(p, number)}, 0.5)
+        for p, n in enumerate(nodes)
+        for number, rank in enumerate(n.ranks)
+    }
+    base = judged("healthy").observations
+    topology = Topology("slurm", "1", NODES * 2, tuple(nodes))
+    checks: dict[str, dict[str, Observation]] = {"site.node": {**by_node}, "site.rank": {**by_rank}}
+    seen = dataclasses.replace(base, topology=topology, checks=checks)
+    made = verdict.judge(seen, catalogue(), Expect())
+    document = json.loads(as_json.render(made))
+    ((_, column),) = document["alike"]["site.rank"][0]["but"].items()
+    assert column.keys() == {"same"}
+    assert document["observations"]["site.node"].keys() == {"n005", "n005b"}
+    assert as_json.parse(as_json.render(made)).observations == seen
+
+
+def test_where_all_claim_the_same_ranks_they_are_grouped_all_the_same() -> None:
+    places = alike.Places([Node(f"n{p:03}", (0, 1)) for p in range(NODES)])
+    assert places.number("n007") == ("nodes", 7)
+    assert places.number("n007/1") is None
+
+
 def test_what_is_drawn_of_very_many_is_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     grid = Grid("parts of 1", ("n001",), ("n002",), (Cell(0, 0, 1.0),), 1.0)
     made = report()
