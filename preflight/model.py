@@ -374,6 +374,13 @@ def _subjects(nodes: tuple[Node, ...]) -> dict[str, Subject]:
     return _told[1]
 
 
+def forget_subjects() -> None:
+    """All checks are judged: what it takes to name a hundred thousand ranks is not kept beside the
+    report."""
+    global _told
+    _told = (), {}
+
+
 @dataclass(frozen=True, slots=True)
 class Topology:
     """Who is in this world. `facts` says where each number came from; contradictions are data for

@@ -41,6 +41,7 @@ from preflight.model import (
     Verdict,
     World,
     each_once,
+    forget_subjects,
     key_of,
     of_each,
     place_of,
@@ -118,6 +119,7 @@ def judge(
     rows = tuple(_row(j) for j in judged)
     verdict = _verdict(judged, observations.topology, policy)
     code = EXIT[verdict]
+    forget_subjects()
     if observations.interrupted:
         code = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}.get(observations.interrupted, code)
     return Report(
