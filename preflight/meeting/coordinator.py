@@ -693,6 +693,13 @@ class Meeting:
         found = {id(g): g for number in numbers for g in places.get(number, ())}
         return [*found.values()]
 
+    def say_judging(self) -> None:
+        """Tell everybody that no beat is answered until it is over: of ten thousand nodes judging
+        takes longer than a host may else be silent."""
+        line = wire.line_of({"judging": ""})
+        for guest in self.guests:
+            self._tell(guest, line)
+
     def over(self, ends: Mapping[str, Any], by_node: Mapping[str, Mapping[str, Any]]) -> None:
         """Tell everybody how it ended; `by_node`: what is only for that node, `own`, its exit code,
         and `line`, which one of its agents says."""

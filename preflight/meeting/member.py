@@ -28,6 +28,7 @@ from preflight.meeting.protocol import (
     Said,
     Seat,
     end_of,
+    judging,
     observation_for,
     pause,
     proof_of_guest,
@@ -389,6 +390,8 @@ class Attendance:
             case {"bye": _, "host_lost": bool()}:
                 self.close()
                 self._hear_last_words([message])
+            case {"judging": _}:
+                self._heard += judging(self.agents)
             case {"over": dict(ends)}:
                 self.over = end_of(ends)
                 self.leave("")

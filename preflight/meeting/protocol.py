@@ -23,6 +23,10 @@ thousand agents on one small machine are slow, and not dead."""
 SILENT_PER_AGENT = 0.01
 CROWD = 4096
 """Agents beyond which nobody is given more time: their number is only claimed."""
+JUDGED_PER_AGENT = 0.004
+"""Seconds for the host to judge what all have seen, before it tells them."""
+AGENTS_MOST = 1 << 14
+"""For whom there is more time to judge, and to hear the end: their number is only claimed."""
 INLINE = 512
 """Bytes of a value that is sent at once: asking for it would cost more."""
 MARK_LIMIT = 200
@@ -166,6 +170,11 @@ def marks_of(data: Mapping[str, Any]) -> tuple[Mark, ...]:
 def slack(agents: int) -> float:
     """Seconds by which one of so many may be slower than it would be alone."""
     return SILENT_PER_AGENT * min(agents, CROWD)
+
+
+def judging(agents: int) -> float:
+    """Seconds for which the host of so many says nothing, since it judges what all have seen."""
+    return JUDGED_PER_AGENT * min(agents, AGENTS_MOST)
 
 
 def silence(agents: int) -> float:

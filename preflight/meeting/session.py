@@ -23,7 +23,7 @@ from preflight.meeting.coordinator import Meeting, Taken
 from preflight.meeting.discovery import Agent, Board, Whereabouts, look_around
 from preflight.meeting.member import Attendance
 from preflight.meeting.neighbours import Neighbours
-from preflight.meeting.protocol import Hello, Said, slack
+from preflight.meeting.protocol import AGENTS_MOST, JUDGED_PER_AGENT, Hello, Said, slack
 from preflight.model import Node, Observation, Topology, key_of
 from preflight.process.call import Call, Told
 from preflight.process.pool import Returned, Workers
@@ -46,13 +46,9 @@ PAUSE_NOTED = 2.0
 """Seconds without a turn of ours, after which nobody may be called silent for that long."""
 GOODBYE_SECONDS, GOODBYE_PER_AGENT = 1.0, 0.002
 """For the guests to hear how it ended and to close their ends."""
-JUDGED_PER_AGENT = 0.004
-"""For the host to judge what all have seen, before it tells them."""
 ASSEMBLED_SECONDS, ASSEMBLED_PER_AGENT = 30.0, 0.02
 """For the guests' checks of the machine stage to end, beyond their own deadlines, and for the host
 to take what they have seen."""
-AGENTS_MOST = 1 << 14
-"""For whom there is more time: the number of agents is only claimed."""
 
 
 @dataclass(slots=True)
@@ -506,8 +502,9 @@ class Company:
         self.voice = all(min(mine) <= min(g.hello.ranks) for g in here)
 
     def forget(self) -> None:
-        """No observation is awaited any more."""
+        """No observation is awaited any more: what there is is judged now."""
         if self.hosting is not None:
+            self.hosting.say_judging()
             self.hosting.forget()
 
     def tell_end(self, ends: Mapping[str, Any], by_node: Mapping[str, Mapping[str, Any]]) -> None:

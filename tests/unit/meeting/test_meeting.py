@@ -822,6 +822,21 @@ def test_a_host_that_falls_silent_is_noticed(party: Party, monkeypatch: Any) -> 
     party.until(lambda: guest.lost.startswith("no sign of life"), 5)
 
 
+def test_a_host_that_judges_what_thousands_have_seen_is_not_silent(
+    party: Party, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("preflight.meeting.protocol.SILENT_SECONDS", 0.4)
+    monkeypatch.setattr("preflight.meeting.protocol.JUDGED_PER_AGENT", 0.4)
+    guest = party.guest(1)
+    party.until(party.all_here)
+    party.host.say_judging()
+    party.loop.unwatch(party.guest_of(1).wire.sock)
+    party.host.excuse(10.0)  # as it does itself of the time for which it did not listen
+    party.pass_time(1.0)
+    assert guest.lost == "", "4 ranks, which may be as many agents: 1.6 s more"
+    party.until(lambda: guest.lost.startswith("no sign of life"), 5)
+
+
 def test_who_dials_again_is_the_same_guest(party: Party) -> None:
     first = party.guest(1)
     party.until(party.all_here)

@@ -51,6 +51,19 @@ def test_who_is_alone_waits_for_nobody(loop: Workers) -> None:
     assert left.seconds_more == company(loop, 12_500).seconds_more == 0.0
 
 
+def test_before_a_host_judges_it_says_so(loop: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = company(loop, 2)
+    assert host._hello is not None
+    host.hosting = Meeting(loop, handshake.listen(0), host._hello, "")
+    said: list[str] = []
+    monkeypatch.setattr(host.hosting, "say_judging", lambda: said.append("judging"))
+    monkeypatch.setattr(host.hosting, "forget", lambda: said.append("forgotten"))
+    host.forget()
+    assert said == ["judging", "forgotten"]
+    host.close()
+    guest(loop, 2).forget()
+
+
 @pytest.mark.parametrize(("agents", "seconds"), [(2, 31.0), (12_500, 281.0), (1 << 30, 359.0)])
 def test_what_thousands_have_seen_is_waited_for(
     loop: Workers, monkeypatch: pytest.MonkeyPatch, agents: int, seconds: float
