@@ -40,9 +40,9 @@ from preflight.model import (
     Found,
     Measured,
     Status,
-    Subject,
     Topology,
     World,
+    place_of,
 )
 from preflight.redact import redact
 
@@ -294,18 +294,18 @@ def _environments(world: World[Identity]) -> list[Env]:
     """Ranks of one node that see the very same share an agent's environment."""
     numbers: dict[tuple[object, ...], int] = {}
     number_of: dict[int, int] = {}
-    groups: dict[tuple[str, int], tuple[Identity, list[Subject]]] = {}
-    for subject, seen in world.each():
+    groups: dict[tuple[str, int], tuple[Identity, list[str]]] = {}
+    for name, seen in world.seen.items():
         if id(seen) not in number_of:  # most of 100,000 ranks have the same
             what = (seen.owned, seen.kubernetes, *sorted(seen.values.items()))
             number_of[id(seen)] = numbers.setdefault(what, len(numbers))
-        key = subject.node, number_of[id(seen)]
+        key = place_of(name)[0], number_of[id(seen)]
         if key not in groups:
             groups[key] = seen, []
-        groups[key][1].append(subject)
+        groups[key][1].append(name)
     return [
-        Env(seen.values, seen.owned, seen.kubernetes, subjects[0].node, tuple(subjects))
-        for seen, subjects in groups.values()
+        Env(seen.values, seen.owned, seen.kubernetes, node, tuple(names), world.topology)
+        for (node, _), (seen, names) in groups.items()
     ]
 
 

@@ -374,6 +374,20 @@ def _subjects(nodes: tuple[Node, ...]) -> dict[str, Subject]:
     return _told[1]
 
 
+def subject_of(top: Topology, key: str) -> Subject:
+    """The node or the rank that an observation's key stands for."""
+    known = _subjects(top.nodes)
+    subject = known.get(key)
+    if subject is None:
+        node, rank = place_of(key)
+        if rank is None:
+            subject = Subject(Kind.NODE, node, ranks=top.ranks_of(node))
+        else:
+            subject = Subject(Kind.RANK, node, str(rank), ranks=(rank,))
+        known[key] = subject
+    return subject
+
+
 def forget_subjects() -> None:
     """All checks are judged: what it takes to name a hundred thousand ranks is not kept beside the
     report."""
@@ -531,16 +545,7 @@ class World(Generic[T]):
 
     def subject(self, key: str) -> Subject:
         """The node or the rank that an observation's key stands for."""
-        known = _subjects(self.topology.nodes)
-        subject = known.get(key)
-        if subject is None:
-            node, rank = place_of(key)
-            if rank is None:
-                subject = Subject(Kind.NODE, node, ranks=self.topology.ranks_of(node))
-            else:
-                subject = Subject(Kind.RANK, node, str(rank), ranks=(rank,))
-            known[key] = subject
-        return subject
+        return subject_of(self.topology, key)
 
     def each(self) -> Iterator[tuple[Subject, T]]:
         """Every value that was seen, with the node or rank that it belongs to."""

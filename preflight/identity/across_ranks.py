@@ -131,7 +131,7 @@ def _not_the_usual(envs: list[Env], name: str, *, trust_first: bool) -> Iterator
             groups.setdefault(env.values[name].strip(), []).append(env)
     if len(groups) < 2:
         return
-    ranks = {value: sum(len(e.subjects) for e in group) for value, group in groups.items()}
+    ranks = {value: sum(len(e.keys) for e in group) for value, group in groups.items()}
     order = sorted(ranks, key=lambda value: -ranks[value])
     usual = order[0] if ranks[order[0]] * 2 > sum(ranks.values()) else None
     if usual is None and trust_first:

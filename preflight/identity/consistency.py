@@ -22,7 +22,16 @@ from preflight.identity.launchers import (
     Launcher,
     leftovers,
 )
-from preflight.model import Confidence, Found, Kind, Status, Subject, Topology
+from preflight.model import (
+    Confidence,
+    Found,
+    Kind,
+    Status,
+    Subject,
+    Topology,
+    place_of,
+    subject_of,
+)
 from preflight.nodeset import expand
 from preflight.sanitize import quoted
 
@@ -87,14 +96,15 @@ SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Env:
-    """One environment and all the ranks that have it. `owned` is how many ranks this run started
-    from it: more than 1 where an agent owns its node's ranks."""
+    """One environment and the keys of all ranks of a node that have it. `owned` is how many ranks
+    this run started from it: more than 1 where an agent owns its node's ranks."""
 
     values: Mapping[str, str]
     owned: int
     kubernetes: bool
     node: str
-    subjects: tuple[Subject, ...]
+    keys: tuple[str, ...]
+    top: Topology
 
     def __contains__(self, name: str) -> bool:
         return bool(self.values.get(name))
@@ -111,9 +121,15 @@ class Env:
         return ELASTIC in self and "RANK" in self
 
     @property
+    def subjects(self) -> tuple[Subject, ...]:
+        """Made for a finding: of a hundred thousand ranks they would take 30 MB."""
+        return tuple(subject_of(self.top, key) for key in self.keys)
+
+    @property
     def holds_first(self) -> bool:
         """Whether rank 0 is among its ranks."""
-        return any(0 in subject.ranks for subject in self.subjects)
+        ranks = [place_of(key)[1] for key in self.keys]
+        return 0 in ranks or (None in ranks and 0 in self.top.ranks_of(self.node))
 
     def fault(
         self,
@@ -306,7 +322,7 @@ def _several_nodes(env: Env, name: str, top: Topology) -> tuple[str, Status | No
     if not evidence:
         return None
     ranks = [env.number(n) for n in ("PET_NODE_RANK", "RANK", "NODE_RANK")]
-    own = 0 if env.kubernetes and any(0 in s.ranks for s in env.subjects) else None
+    own = 0 if env.kubernetes and env.holds_first else None
     if next((r for r in ranks if r is not None), own) != 0:
         return evidence, None
     # an operator gives localhost to the first pod alone, and the service's name to the others

@@ -16,13 +16,13 @@ MET = topology(nodes=tuple(Node(f"n{n + 1}", (n,), f"10.0.0.{n + 1}") for n in r
 
 
 def subject(rank: int) -> Subject:
-    return Subject(Kind.RANK, f"n{rank + 1}", ranks=(rank,))
+    return Subject(Kind.RANK, f"n{rank + 1}", str(rank), ranks=(rank,))
 
 
 def each(name: str, *values: str) -> list[Env]:
     """A rank per node, each with its own value of a variable."""
     return [
-        Env({"RANK": str(r), name: value}, 1, False, f"n{r + 1}", (subject(r),))
+        Env({"RANK": str(r), name: value}, 1, False, f"n{r + 1}", (f"n{r + 1}/{r}",), PLAIN)
         for r, value in enumerate(values)
     ]
 
@@ -104,7 +104,7 @@ def test_localhost_is_right_where_rank_0_is() -> None:
 def of_one_node(said: str, ranks: int = 2, **more: str) -> list[Env]:
     values = {"LOCAL_WORLD_SIZE": said, **more}
     return [
-        Env({"RANK": str(r), "LOCAL_RANK": str(r), **values}, 1, False, "n1", (subject(r),))
+        Env({"RANK": str(r), "LOCAL_RANK": str(r), **values}, 1, False, "n1", (f"n1/{r}",), PLAIN)
         for r in range(ranks)
     ]
 
@@ -126,5 +126,5 @@ def test_who_says_it_right_or_does_not_know_all_ranks_is_not_accused() -> None:
     some = topology(4, nodes=(Node("n1", (0, 1), "10.0.0.1"),))
     assert found(of_one_node("4"), some) == []
     # the agent of a node, whose number of ranks is another rule's
-    agent = Env({"RANK": "0", "LOCAL_WORLD_SIZE": "8"}, 2, False, "n1", (subject(0),))
+    agent = Env({"RANK": "0", "LOCAL_WORLD_SIZE": "8"}, 2, False, "n1", ("n1/0",), PLAIN)
     assert found([agent], TOGETHER) == []

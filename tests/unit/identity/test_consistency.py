@@ -9,14 +9,14 @@ import pytest
 from support.cases import topology
 
 from preflight.identity.consistency import Env, faults, number
-from preflight.model import Confidence, Found, Kind, Status, Subject
+from preflight.model import Confidence, Found, Kind, Node, Status, Subject
 
 ENV = {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "node-0", "MASTER_PORT": "29500"}
-RANK_1 = Subject(Kind.RANK, "n1", ranks=(1,))
+HERE = topology(nodes=(Node("n1", (0, 1)),))
 
 
-def env(values: Mapping[str, str], *subjects: Subject, owned: int = 1) -> Env:
-    return Env(values, owned, False, "n1", subjects or (RANK_1,))
+def env(values: Mapping[str, str], *keys: str, owned: int = 1) -> Env:
+    return Env(values, owned, False, "n1", keys or ("n1/1",), HERE)
 
 
 def found(values: Mapping[str, str], owned: int = 1) -> list[Found]:
@@ -65,8 +65,8 @@ def test_who_was_started_by_torchrun() -> None:
 
 
 def test_who_holds_rank_0() -> None:
-    agent = Subject(Kind.NODE, "n1", ranks=(0, 1))
-    assert env(ENV, RANK_1, agent).holds_first
+    assert env(ENV, "n1/1", "n1/0").holds_first
+    assert env(ENV, "n1").holds_first, "an agent of the whole node"
     assert not env(ENV).holds_first
 
 
@@ -76,8 +76,8 @@ def test_one_story_is_silent() -> None:
 
 
 def test_a_fault_is_that_of_all_ranks_with_the_environment() -> None:
-    ranks = tuple(Subject(Kind.RANK, "n1", ranks=(r,)) for r in range(4))
-    port = env({"MASTER_PORT": "x"}, *ranks, owned=4)
+    ranks = tuple(Subject(Kind.RANK, "n1", str(r), ranks=(r,)) for r in range(4))
+    port = env({"MASTER_PORT": "x"}, *(f"n1/{r}" for r in range(4)), owned=4)
     (fault,) = faults(port, topology())
     assert (fault.code, fault.subjects) == ("port-invalid", ranks)
     assert (fault.saw, fault.fields) == (
