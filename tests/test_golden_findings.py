@@ -30,6 +30,7 @@ CHECKS = (
     "job.model",
     "job.ranks",
     "job.script",
+    "job.optimizer",
     "job.warnings",
     "net.mesh",
     "net.payload",

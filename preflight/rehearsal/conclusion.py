@@ -24,6 +24,7 @@ from preflight.frozen import dataclass
 from preflight.rehearsal import aggregate, client
 from preflight.rehearsal.gpu_looks import gpu_of
 from preflight.rehearsal.history import History
+from preflight.rehearsal.optimizers import optimized_of
 from preflight.rehearsal.replicas import backends_of, dealt_of, loads_of, parts_of, replicas_of
 
 STOPPED = "KeyboardInterrupt"
@@ -143,6 +144,7 @@ def record_of(seen: Watched) -> RehearsalRecord:
                 dealt_of(dump),
                 loads_of(dump),
                 aggregate.warnings_of(dump),
+                optimized_of(dump),
             )
         )
     return aggregate.record_of_ranks(found, command, _problem(seen))

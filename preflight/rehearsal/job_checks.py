@@ -30,6 +30,7 @@ JOB = (
     "job.memory",
     "job.backend",
     "job.model",
+    "job.optimizer",
     "job.balance",
     "job.cost",
     "job.warnings",

@@ -46,7 +46,7 @@ def loads_of(dump: Mapping[str, Any]) -> tuple[Load, ...]:
 
 
 def _replica(entry: Mapping[str, Any]) -> Replica:
-    names, shapes = (_texts(entry.get(name)) for name in ("names", "shapes"))
+    names, shapes = (texts_of(entry.get(name)) for name in ("names", "shapes"))
     options = mapping_or_empty(entry.get("options"))
     rates = entry.get("rates")
     seed = entry.get("seed")
@@ -67,20 +67,20 @@ def _replica(entry: Mapping[str, Any]) -> Replica:
             for rate in (rates[:8] if isinstance(rates, list) else [])
             if isinstance(rate, (int, float)) and math.isfinite(rate)
         ),
-        hooks=_texts(entry.get("hooks"))[:4],
+        hooks=texts_of(entry.get("hooks"))[:4],
         unfrozen=tuple(_unfrozen(entry.get("unfrozen"), len(names))),
         unreduced=_steps(entry.get("unreduced")),
         stepped=frame_from_json(entry.get("stepped")),
         seed=seed if type(seed) is int and abs(seed) < 1 << 64 else 0,
-        checks=tuple(_checks(entry.get("checks"))),
-        buffers=_texts(entry.get("buffers")),
-        held=tuple(_checks(entry.get("held"))),
-        placed=_texts(entry.get("placed"), PLACED),
-        graded=tuple(_checks(entry.get("graded"))),
+        checks=tuple(looks_of(entry.get("checks"))),
+        buffers=texts_of(entry.get("buffers")),
+        held=tuple(looks_of(entry.get("held"))),
+        placed=texts_of(entry.get("placed"), PLACED),
+        graded=tuple(looks_of(entry.get("graded"))),
     )
 
 
-def _texts(told: object, long: int = NAME) -> tuple[str, ...]:
+def texts_of(told: object, long: int = NAME) -> tuple[str, ...]:
     return tuple(one_line(t, long) for t in told[:NAMES]) if isinstance(told, list) else ()
 
 
@@ -108,7 +108,7 @@ def _steps(told: object) -> tuple[int, ...]:
     return sane_numbers(told[:CHECKS]) if isinstance(told, list) else ()
 
 
-def _checks(told: object) -> Iterator[Sampled]:
+def looks_of(told: object) -> Iterator[Sampled]:
     for entry in told[:CHECKS] if isinstance(told, list) else ():
         match entry:
             case [int(step), str(sums), str(sizes)] if step >= 0:

@@ -25,6 +25,7 @@ INJECTED = (
     "preflight_caught.py",
     "preflight_warned.py",
     "preflight_model.py",
+    "preflight_optimized.py",
     "preflight_phases.py",
     "preflight_blocked.py",
     "preflight_store_waits.py",

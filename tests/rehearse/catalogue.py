@@ -62,6 +62,7 @@ GPUS: tuple[tuple[str, object], ...] = (("count", 4), ("busy", 95))
 """H100s that are busy. The ranks of gpu_steps.py use them from the last one on."""
 GPU_SITE = "gpu_site/site-packages"
 BACKEND, MODEL, BALANCE, SCRIPT = "job.backend", "job.model", "job.balance", "job.script"
+OPTIMIZER = "job.optimizer"
 MPIRUN = ("bash", str(SCRIPTS / "mpirun"), "{nproc}", "{python}")
 """What a rank of Open MPI's gets to know, from a script of that name."""
 
@@ -217,6 +218,17 @@ FAULTS = (
         )
     ),
     warned("keys_prefixed", "checkpoint-unmatched", 0, 1, check=MODEL, launcher=SHELL),
+    *(
+        warned(script, code, 0, 1, check=OPTIMIZER, args=(how,), word=how, launcher=SHELL)
+        for script, code, ways in (
+            ("trains_too_little", "parameters-unregistered", ("list", "dict")),
+            ("trains_too_little", "parameters-replaced", ("head", "embedding")),
+            ("trains_apart", "parameters-unshared", ("same", "other", "list")),
+            ("hooks_added", "hooks-pile-up", ("forward", "gradient", "seldom")),
+            ("scheduler_left", "scheduler-elsewhere", ("wrapped", "unfrozen")),
+        )
+        for how in ways
+    ),
     *(
         warned("deals_data", code, 0, 1, check=BALANCE, args=(how,), word=how, launcher=SHELL)
         for how, code in (("same", "shards-unused"), ("order", "order-repeats"))
@@ -590,6 +602,16 @@ HEALTHY = (
     Row("second_phase", args=("again",), word="again"),
     Row("learns_nothing", launcher=SHELL),
     Row("keys_prefixed", args=("cut",), launcher=SHELL, word="cut"),
+    *(
+        Row(script, args=(how,), word=how, launcher=SHELL)
+        for script, ways in (
+            ("trains_too_little", ("right", "listed", "dicts", "subset", "frozen")),
+            ("trains_apart", ("wrapped", "averaged", "experts")),
+            ("hooks_added", ("once", "removed")),
+            ("scheduler_left", ("again", "both", "copied")),
+        )
+        for how in ways
+    ),
     Row("deals_data", launcher=SHELL),
     Row("left_thread", args=("stopped",), launcher=SHELL, word="stopped"),
     Row("games_shared", args=("new",), launcher=SHELL, word="new"),
@@ -804,6 +826,11 @@ AT_LENGTH = frozenset(
         *("barriers_traced-steps", "order_of_set-heads", "gpu_steps-starves"),
         *("gpu_steps-clock", "orders_own-pairs", "replica_own_start-ensemble", "buffers_scaled"),
         *("settings_differ-barrier", "settings_differ-unread", "settings_differ-default"),
+        *(f"trains_too_little-{how}" for how in ("dict", "head", "right", "listed", "dicts")),
+        *("trains_too_little-subset", "trains_apart-other", "trains_apart-list"),
+        *("trains_apart-wrapped", "trains_apart-experts", "hooks_added-gradient"),
+        *("hooks_added-seldom", "hooks_added-once", "scheduler_left-wrapped"),
+        *("scheduler_left-again", "scheduler_left-both"),
         *("backend_absent-nccl", "backend_absent-ucc", "backend_chosen", "backend_chosen-cpu"),
     }
 )

@@ -13,6 +13,7 @@ from preflight.domains.job.frame import Frame as Frame
 from preflight.domains.job.gpu_use import GpuUse
 from preflight.domains.job.joining import Joining
 from preflight.domains.job.nccl_ras import Ras
+from preflight.domains.job.optimized import Optimized
 from preflight.domains.job.replica import Load, Replica
 from preflight.domains.job.shared_data import Dealt
 from preflight.domains.job.step_parts import StepParts
@@ -433,6 +434,7 @@ class Rehearsed:
     dealt: tuple[Dealt, ...] = ()
     loads: tuple[Load, ...] = ()
     warned: tuple[TorchWarning, ...] = ()
+    optimized: Optimized = Optimized()
 
 
 @dataclass(frozen=True, slots=True)

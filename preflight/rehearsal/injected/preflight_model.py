@@ -210,14 +210,17 @@ def due(step):
 
 
 def steps(optimizer):
-    """Before a step of any optimizer; the first one is the clock, until another takes over."""
+    """Before a step of any optimizer; the first one is the clock, until another takes over. Returns
+    how many it has made, where this is a step before which ranks are compared."""
+    looked = None
     if Models.clock is None or takes_over(optimizer):
         Models.clock = weakref.ref(optimizer)
     if Models.clock() is optimizer:
         Models.steps += 1
         Models.other, Models.others = None, 0
         if due(Models.steps - 1):
-            look(optimizer, Models.steps - 1)
+            looked = Models.steps - 1
+            look(optimizer, looked)
     for entry in Models.entries:
         if due(Models.steps - 1):
             note_given(entry, optimizer)
@@ -227,6 +230,7 @@ def steps(optimizer):
             note_unreduced(entry, optimizer, Models.steps - 1)
         if entry.frozen and due(Models.steps):  # the last step before a look
             note_unfrozen(entry, Models.steps - 1)
+    return looked
 
 
 def takes_over(optimizer):

@@ -38,6 +38,7 @@ class Responder:
     caught = {}  # and in preflight_caught.py
     warned = {}  # and in preflight_warned.py
     model = {}  # and in preflight_model.py
+    optimized = {}  # and in preflight_optimized.py
     phases = {}  # and in preflight_phases.py
     blocked = {}  # and in preflight_blocked.py
     store_waits = {}  # and in preflight_store_waits.py
@@ -62,6 +63,7 @@ def begin():
         Responder.caught["begin"]()
         Responder.warned["begin"]()
         Responder.model["begin"]()
+        Responder.optimized["begin"]()
         Responder.phases["begin"]()
     # held while a thread of ours is in native code: see TorchImports.settle in sitecustomize.py
     Responder.answering, Responder.calling = _thread.allocate_lock(), _thread.allocate_lock()
@@ -77,6 +79,9 @@ def imported(name, module, folder):
     elif name.endswith("optimizer"):
         module.register_optimizer_step_post_hook(unless_compiled(stepped))
         module.register_optimizer_step_pre_hook(unless_compiled(steps))
+        Responder.optimized["follow_optimizers"](module, own_place)
+    elif name.endswith("lr_scheduler"):
+        Responder.optimized["follow_schedulers"](module, own_place)
     elif name.endswith("parallel.distributed"):
         Responder.caught["watch_forward"](module, unless_compiled)
         Responder.model["follow_ddp"](module, own_place)
@@ -102,6 +107,7 @@ def start(module, folder):
     sys.exit = note_exit(sys.exit)
     Responder.caught["follow"](module, is_own, frame_of)
     Responder.warned["follow"](own_place)
+    Responder.optimized["follow"](Responder.model, frame_of, is_own)
     module.init_process_group = announce(module.init_process_group)
     enlist()
     follow_multiprocessing()
@@ -273,7 +279,7 @@ def never_compiled(*functions):
 def steps(optimizer, args, kwargs):
     """Before every step of every optimizer."""
     try:
-        Responder.model["steps"](optimizer)
+        Responder.optimized["steps"](optimizer, Responder.model["steps"](optimizer))
         Responder.phases["before_step"]()
     except Exception:
         pass
@@ -596,6 +602,7 @@ def dump():
     told["caught"] = Responder.caught["told"](Responder.main)
     told["warned"] = Responder.warned["told"]()
     told["models"] = Responder.model["told"]()
+    told["optimized"] = Responder.optimized["told"]()
     told["loads"] = list(Responder.model["Models"].loads.values())
     told["parts"] = Responder.phases["told"]()
     told["dealt"] = list(Responder.dealt.values())

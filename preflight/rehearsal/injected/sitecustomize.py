@@ -15,6 +15,7 @@ FRAMES, PATH, NAME, MESSAGE = 100, 400, 80, 2000
 NAMES = (
     "torch.distributed.distributed_c10d",
     "torch.optim.optimizer",
+    "torch.optim.lr_scheduler",
     "torch.utils.data.dataloader",
     "torch.nn.parallel.distributed",
     "torch.nn.modules.module",
@@ -79,6 +80,7 @@ class TorchImports:
                 responder["Responder"].caught = self.load("preflight_caught")
                 responder["Responder"].warned = self.load("preflight_warned")
                 responder["Responder"].model = self.load("preflight_model")
+                responder["Responder"].optimized = self.load("preflight_optimized")
                 responder["Responder"].phases = self.load("preflight_phases")
                 responder["Responder"].rendezvous = self.load("preflight_rendezvous")
                 responder["Responder"].blocked = self.load("preflight_blocked")

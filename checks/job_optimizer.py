@@ -1,0 +1,263 @@
+"""Do the optimizers step all that the ranks train, alike on all of them?
+
+Level        deep
+Looks at     of each rank of a rehearsed command that wraps its model in DDP, before steps 1, 2, 3,
+             4, 5, 7, 9, 13 … : which parameters have gradients, and which of these the model knows
+             of, DDP has wrapped, and an optimizer holds; those in lists and dicts of its modules; a
+             few numbers of what is stepped beside DDP; how many hooks there are; the counts of
+             learning rate schedulers, and the steps of their optimizers
+Fails if     never: the job goes on
+Warns if     for 16 steps: parameters in a list or dict of a module have gradients, but are none of
+             its parameters and no optimizer's; parameters of the model have gradients and no
+             optimizer, which holds others of the same shape in their place; parameters that DDP
+             does not have are stepped, and differ between ranks; hooks are added in every few
+             steps; a scheduler counts, but its optimizer makes no steps, and another one steps the
+             same parameters at a rate that does not change
+Undecided    not a rehearsal (preflight rehearse -- CMD)
+Not covered  models without DDP; parameters beside DDP where ranks gather or scatter by themselves,
+             as with experts or a classifier in parts; a network in evaluation mode, which is meant
+             to stay as it is; hooks of tensors that are no parameters; more than 64 optimizers
+Seen as      no error at all: a loss that is worse than on one GPU, or as if layers were frozen;
+             steps that take longer and longer
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from preflight.check import Context
+from preflight.domains.job.load import REHEARSAL, for_author, load_rank, rank_subject
+from preflight.domains.job.optimized import (
+    Held,
+    Optimized,
+    lasting,
+    outdated,
+    piles_up,
+    replaced,
+    unshared,
+)
+from preflight.expect import Expect
+from preflight.frozen import dataclass
+from preflight.host import Host
+from preflight.humanize import plural, rank_list
+from preflight.model import (
+    Confidence,
+    Found,
+    Measured,
+    NotApplicable,
+    Status,
+    Subject,
+    World,
+)
+
+CHECK = replace(REHEARSAL, required=False)
+
+SHOWN = 3
+"""Parameters by name."""
+EXCHANGES = ("all_gather", "all_to_all", "reduce_scatter", "gather", "scatter")
+"""Begin of collectives with which ranks have parts of one model each."""
+APART = frozenset({"own_group", "join"})
+"""DDP's options with which ranks need not have the same."""
+
+warning = partial(for_author, status=Status.WARN)
+FINDINGS = {
+    "parameters-unregistered": warning(
+        headline="layers in a plain list or dict are not trained: {seen}",
+        cause="self.layers = [nn.Linear(…), …] in place of nn.ModuleList, a dict in place of "
+        "nn.ModuleDict, a list in place of nn.ParameterList",
+        means="no error at all: model.parameters() does not have them, so that no optimizer steps "
+        "them, DDP does not share them, and no checkpoint has them",
+        text="use nn.ModuleList, nn.ModuleDict or nn.ParameterList {line!s}; if they are meant to "
+        "stay as they are, requires_grad_(False)",
+    ),
+    "parameters-replaced": warning(
+        headline="parameters of the model are in no optimizer, which has older ones: {seen}",
+        cause="an optimizer made before a layer was replaced: another head, resized embeddings, a "
+        "copy of the model",
+        means="no error at all: the new parameters get gradients and are never updated",
+        text="create the optimizer{line!s} after the model has its last layer",
+    ),
+    "parameters-unshared": warning(
+        headline="parameters are trained outside of DDP: {seen}",
+        cause="a loss with weights of its own (ArcFace, a learned temperature), a second network, "
+        "or layers in a plain list, which an optimizer has and DDP has not",
+        means="no error at all: their gradients are not averaged, so that each rank learns them "
+        "from its own batches, and a checkpoint has those of one rank",
+        text="let DDP wrap them as well, or make them a module of the model before DDP wraps it",
+    ),
+    "hooks-pile-up": warning(
+        headline="hooks are registered again and again: {seen}",
+        cause="register_forward_hook, register_full_backward_hook or register_hook in the training "
+        "step or in forward(), and no handle.remove()",
+        means="each step takes longer than the one before, and memory grows; a hook that changes "
+        "gradients does so many times",
+        text="register {line!s} once before the loop, or keep the handle and call handle.remove() "
+        "in the same step",
+    ),
+    "scheduler-elsewhere": warning(
+        headline="a scheduler sets the learning rate of an optimizer that makes no steps: {seen}",
+        cause="an optimizer that was made again (after unfreezing, after a checkpoint was loaded), "
+        "and a scheduler that still has the first one",
+        means="no error at all: the learning rate of the training never changes",
+        text="create the scheduler{line!s} from the optimizer that is stepped",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Optimizers:
+    """Of one rank. line: where DDP wraps its first model; parts: collectives with which ranks have
+    parts of one model each, or DDP shares in another way than with all ranks in every step."""
+
+    rank: int | None
+    held: Optimized = Optimized()
+    line: str = ""
+    parts: bool = False
+
+
+def observe(host: Host, ctx: Context) -> Optimizers:
+    seen = load_rank(host, ctx)
+    if seen.life.watched != "inside":
+        raise NotApplicable("only seen from outside: what its optimizers hold is not known")
+    if not seen.optimized.steps:
+        raise NotApplicable("no optimizer made a step")
+    wrapped = [model for model in seen.models if model.kind == "ddp"]
+    lines = {model.frame for model in wrapped}  # where DDP itself gathers shapes
+    calls = [call for group in seen.calls.groups for call in group.calls if call.frame not in lines]
+    return Optimizers(
+        rank=seen.life.rank,
+        held=seen.optimized,
+        line=next((str(model.frame) for model in wrapped if model.frame), ""),
+        parts=any(call.p2p or call.op.startswith(EXCHANGES) for call in calls)
+        or any(APART.intersection(model.options) for model in wrapped)
+        or any("localsgd" in hook.lower() for model in wrapped for hook in model.hooks),
+    )
+
+
+def judge(world: World[Optimizers], expect: Expect) -> Iterator[Found]:
+    ranks: dict[int, tuple[Subject, Optimizers]] = {}
+    for here, seen in world.each():
+        if seen.rank is not None:
+            ranks[seen.rank] = (rank_subject(here, seen.rank), seen)
+    yield from _unregistered(ranks)
+    yield from _replaced(ranks)
+    yield from _unshared(ranks)
+    yield from _piled(ranks)
+    yield from _elsewhere(ranks)
+
+
+Ranks = Mapping[int, tuple[Subject, Optimizers]]
+
+
+def _unregistered(ranks: Ranks) -> Iterator[Found]:
+    found = {r: one for r, (_, seen) in ranks.items() if (one := lasting(seen.held.hidden))}
+    if not found:
+        return
+    first = next(iter(found.values()))
+    frame = first[0].frame
+    yield Found(
+        "parameters-unregistered",
+        tuple(ranks[rank][0] for rank in found),
+        saw=f"{_some(first)} · had gradients for {_steps(first[0])}, but are no parameters of the "
+        "model and no optimizer's" + (f" · made at {frame}" if frame else ""),
+        expected="all parameters with gradients in model.parameters()",
+        confidence=Confidence.LIKELY,
+        alternatives=("they are of a network that is meant to stay as it is",),
+        fields={"line": f"at {frame}" if frame else "there"},
+    )
+
+
+def _replaced(ranks: Ranks) -> Iterator[Found]:
+    found = {r: pairs for r, (_, seen) in ranks.items() if (pairs := replaced(seen.held))}
+    if not found:
+        return
+    pairs = next(iter(found.values()))
+    new, old = pairs[0]
+    line = f" at {old.frame}" if old.frame else ""
+    yield Found(
+        "parameters-replaced",
+        tuple(ranks[rank][0] for rank in found),
+        saw=f"{_some([one for one, _ in pairs])} · had "
+        f"gradients for {_steps(new)}, but the optimizer made{line} has {_shape(old)}, without "
+        f"gradients, where the model has {_shape(new)}",
+        expected="an optimizer with the parameters that the model has now",
+        confidence=Confidence.LIKELY,
+        fields={"line": line},
+    )
+
+
+def _unshared(ranks: Ranks) -> Iterator[Found]:
+    loose = {r: seen.held.loose for r, (_, seen) in ranks.items() if seen.held.loose is not None}
+    if len(loose) < max(2, len(ranks)) or any(seen.parts for _, seen in ranks.values()):
+        return
+    if (differs := unshared(loose)) is None:
+        return
+    first = loose[differs.odd[0]]
+    where = f" of {first.where}" if first.where else ""
+    since = f"after {plural(differs.step, 'step')}" if differs.step else "from the start"
+    yield Found(
+        "parameters-unshared",
+        tuple(ranks[rank][0] for rank in sorted(loose)),
+        saw=f"{plural(len(first.names), 'parameter')}{where} · {first.names[0]}, {first.shapes[0]}"
+        f", differs on {rank_list(differs.odd)} {since} · stepped by the optimizer made at "
+        f"{first.frame or 'a place that is not known'}, and in no DDP",
+        expected="the same parameters on all ranks after every step",
+        confidence=Confidence.LIKELY,
+        alternatives=("the ranks are meant to have such parameters of their own",),
+    )
+
+
+def _piled(ranks: Ranks) -> Iterator[Found]:
+    found = {r: looks for r, (_, seen) in ranks.items() if (looks := piles_up(seen.held.hooks))}
+    if not found:
+        return
+    rank, looks = next(iter(found.items()))
+    hooks = ranks[rank][1].held.hooks
+    line = f" · begins at {hooks.frame}" if hooks.frame else ""
+    (start, few), (end, many) = looks[0], looks[-1]
+    yield Found(
+        "hooks-pile-up",
+        tuple(ranks[rank][0] for rank in found),
+        saw=f"{few} hooks after {plural(start, 'step')}, {many} after {end} · "
+        f"{plural(hooks.most, hooks.kind)} of {hooks.owner}{line}",
+        expected="as many hooks in each step",
+        confidence=Confidence.CERTAIN,
+        fields={"line": f"the function at {hooks.frame}" if hooks.frame else "hooks"},
+    )
+
+
+def _elsewhere(ranks: Ranks) -> Iterator[Found]:
+    found = {r: one for r, (_, seen) in ranks.items() if (one := outdated(seen.held.schedulers))}
+    if not found:
+        return
+    one = next(iter(found.values()))
+    line, other = (f" at {frame}" if frame else "" for frame in (one.frame, one.instead))
+    yield Found(
+        "scheduler-elsewhere",
+        tuple(ranks[rank][0] for rank in found),
+        saw=f"one counted {one.counts} times in {plural(one.idle, 'step')} of another optimizer · "
+        f"made{line} · the other one, made{other}, has the same parameters and one learning rate",
+        expected="a scheduler with the optimizer that is stepped",
+        confidence=Confidence.LIKELY,
+        fields={"line": line},
+    )
+
+
+def _some(held: Sequence[Held]) -> str:
+    more = f" and {len(held) - SHOWN} more" if len(held) > SHOWN else ""
+    return ", ".join(one.name for one in held[:SHOWN]) + more
+
+
+def _steps(one: Held) -> str:
+    return plural(one.until - one.since, "step")
+
+
+def _shape(one: Held) -> str:
+    return one.shape.partition("]")[0] + "]"
+
+
+def measured(world: World[Optimizers]) -> Measured:
+    steps = min((seen.held.steps for _, seen in world.each()), default=0)
+    return Measured(f"{plural(steps, 'step')} of optimizers")

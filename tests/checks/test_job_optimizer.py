@@ -1,0 +1,147 @@
+"""job.optimizer: whether the optimizers step all that the ranks train, alike on all of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.cases import Case, assert_case, context, judged, round_trips
+
+from preflight.check import conforms
+from preflight.checks import job_optimizer
+from preflight.checks.job_optimizer import Optimizers
+from preflight.domains.job.optimized import Held, Hooks, Loose, Optimized, Scheduler
+from preflight.domains.job.record import (
+    Calls,
+    Collective,
+    Frame,
+    Group,
+    Life,
+    RehearsalRecord,
+    Rehearsed,
+    WatchedCommand,
+)
+from preflight.domains.job.replica import Replica, Sampled
+from preflight.host import Host
+from preflight.model import Cause, Missing, NotApplicable, Status
+from preflight.serde import encode
+
+conforms(job_optimizer)
+
+WARN = Status.WARN
+LINE = Frame("train.py", 12, "__init__", own=True)
+WRAPS = Frame("train.py", 40, "main", own=True)
+HIDDEN = Held("layers[0].weight", "[16, 16] float32", LINE, 1, 32)
+NEW = Held("head.weight", "[10, 512] float32", None, 0, 32)
+OLD = Held("optimizer 0, parameter 4", "[1000, 512] float32", LINE, 0, 32)
+PILED = Hooks(tuple((n, n + 1) for n in (0, 1, 2, 4, 8, 12, 16, 24, 32)), 33, "forward hook")
+LEFT = Scheduler(LINE, WRAPS, 30, 40)
+STEPS = (0, 1, 2, 4, 8, 12, 16, 24, 32)
+
+
+def beside(slope: float) -> Loose:
+    looks = tuple(Sampled(step, (1.0 + slope * step,), (1.0,)) for step in STEPS)
+    return Loose(("centres",), ("[4, 8] float32",), "criterion", LINE, looks)
+
+
+def ranks(*held: Optimized, parts: bool = False) -> dict[str, Optimizers]:
+    return {
+        f"n1/{rank}": Optimizers(rank, replace(one, steps=40), "train.py:40", parts)
+        for rank, one in enumerate(held)
+    }
+
+
+BESIDE, OTHER = Optimized(loose=beside(0.1)), Optimized(loose=beside(0.2))
+CASES = (
+    Case("nothing", ranks(Optimized(), Optimized())),
+    Case("the record can't be read", Missing(Cause.TIMED_OUT)),
+    Case("no command", Missing(Cause.NOT_APPLICABLE, "only where a command is rehearsed")),
+    *(
+        Case(name, ranks(Optimized(), held), code, WARN, subject="n1 · rank 1")
+        for name, held, code in (
+            ("layers in a list", Optimized(hidden=(HIDDEN,)), "parameters-unregistered"),
+            (
+                "another head",
+                Optimized(unheld=(NEW,), ghosts=(OLD,)),
+                "parameters-replaced",
+            ),
+            (
+                "a hook in each step",
+                Optimized(hooks=replace(PILED, owner="body", frame=LINE)),
+                "hooks-pile-up",
+            ),
+            ("a scheduler that was left", Optimized(schedulers=(LEFT,)), "scheduler-elsewhere"),
+        )
+    ),
+    *(
+        Case(name, ranks(held, held))
+        for name, held in (
+            ("a subset on purpose", Optimized(unheld=(NEW,))),
+            ("a loss that is not used", Optimized(ghosts=(OLD,))),
+            ("for a few steps", Optimized(hidden=(replace(HIDDEN, until=8),))),
+            ("a scheduler for one step more", Optimized(schedulers=(replace(LEFT, counts=1),))),
+            ("averaged by hand", BESIDE),
+        )
+    ),
+    Case("a loss beside DDP", ranks(BESIDE, OTHER), "parameters-unshared", WARN),
+    Case("ranks that exchange tokens", ranks(BESIDE, OTHER, parts=True)),
+    Case("on one rank alone", ranks(BESIDE, Optimized())),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_judge(case: Case) -> None:
+    assert_case(job_optimizer, case)
+
+
+def test_names_and_lines_are_said() -> None:
+    for held, parts in (
+        (Optimized(hidden=(HIDDEN,) * 5), ("layers[0].weight", "2 more", "train.py:12")),
+        (Optimized(unheld=(NEW,), ghosts=(OLD,)), ("[10, 512]", "[1000, 512]", "train.py:12")),
+        (Optimized(hooks=replace(PILED, frame=LINE)), ("33 after 32", "train.py:12")),
+        (Optimized(schedulers=(LEFT,)), ("30 times", "40 steps", "train.py:40")),
+    ):
+        (found,) = judged(job_optimizer, Case("", ranks(held, held)))
+        assert [subject.ranks for subject in found.subjects] == [(0,), (1,)]
+        assert all(part in found.saw for part in parts), found.saw
+    (found,) = judged(job_optimizer, Case("", ranks(BESIDE, OTHER)))
+    assert all(p in found.saw for p in ("criterion", "centres", "after 1 step", "train.py:12"))
+
+
+def record(seen: Rehearsed) -> str:
+    return json.dumps(encode(RehearsalRecord((seen,))))
+
+
+@pytest.mark.parametrize(
+    ("op", "frame", "parts"),
+    [
+        ("all_reduce", None, False),
+        ("all_gather", WRAPS, False),
+        ("all_gather", LINE, True),
+        ("all_to_all", None, True),
+    ],
+)
+def test_observe(tmp_path: Path, op: str, frame: Frame | None, parts: bool) -> None:
+    life = Life(WatchedCommand(("python", "train.py"), 0, "ended", 12.0), rank=1)
+    call = Collective(1, op, "[4] Float", frame)
+    seen = Rehearsed(
+        life,
+        Calls(groups=(Group("world", (0, 1), calls=(call,)),)),
+        models=(Replica("ddp", WRAPS),),
+        optimized=Optimized(40, hidden=(HIDDEN,)),
+    )
+    file = tmp_path / "record.json"
+    file.write_text(record(seen))
+    ctx = context(options={"record": str(file)})
+    found = job_optimizer.observe(Host(), ctx)
+    assert found == Optimizers(1, seen.optimized, "train.py:40", parts)
+    round_trips(found)
+    for less, why in (
+        (replace(seen, life=replace(life, watched="py-spy")), "outside"),
+        (replace(seen, optimized=Optimized()), "no optimizer"),
+    ):
+        file.write_text(record(less))
+        with pytest.raises(NotApplicable, match=why):
+            job_optimizer.observe(Host(), ctx)
