@@ -10,7 +10,7 @@ Warns if     some ranks exit before a collective, or only some reach one (an `if
              continues alone after an error in a collective, skips a batch or stops early on its
              own, sets its own learning rate, or decides by a random number whether to call one; a
              set determines the order of collectives; an asynchronous collective is never waited
-             for; DDP loads its data without a sampler, or never calls set_epoch, or each rank
+             for; gradients are summed, by a hook of DDP or by hand, and not divided; DDP loads its data without a sampler, or never calls set_epoch, or each rank
              shuffles it by itself before; gradients accumulated over batches are all-reduced in
              each of them, or reset in each; they are clipped while they are scaled; a GradScaler is
              used with bfloat16; apex.amp is used; no rank selects its own GPU, or a batch stays on
@@ -180,6 +180,14 @@ FINDINGS = {
         text="call the scheduler on all ranks, with a loss that all have agreed on (all_reduce), "
         "at {place!s}",
     ),
+    "gradients-summed": pitfall(
+        headline="gradients are summed over the ranks and not divided, at {place}: {seen}",
+        cause="all_reduce with its default operation, which is a sum; a hook of "
+        "register_comm_hook, which takes the place of DDP's own averaging",
+        means="no error: with SGD each step is as many times too large as there are ranks, and "
+        "the learning rate that was right on one GPU is not right on eight",
+        text="use op=dist.ReduceOp.AVG with NCCL, or divide by dist.get_world_size(), at {place!s}",
+    ),
     "order-per-rank": pitfall(
         headline="each rank shuffles or splits the dataset differently at {place}: {seen}",
         cause="random numbers without a seed that is the same on all ranks, before "
@@ -291,6 +299,7 @@ EXPECTED = {
     "wrapped-under-rank": "model.module, or the call on all ranks",
     "early-stop-per-rank": "one decision for all ranks",
     "rate-per-rank": "one learning rate on all ranks",
+    "gradients-summed": "the mean of the gradients",
     "order-per-rank": "one order of the data on all ranks",
     "random-branch": "one decision for all ranks",
     "set-order": "the same order on all ranks",

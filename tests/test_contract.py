@@ -203,7 +203,7 @@ VERB = re.compile(
     r"(add|agree|allow|ask|bind|boot|bring|call|change|check|choose|clean|clear|compare|"
     r"compute|configure|correct|count|create|delete|disable|drain|end|exclude|export|expose|"
     r"find|fix|give|install|join|keep|let|list|load|log|look|make|mount|name|pass|power-cycle|"
-    r"put|raise|re-run|read|reboot|reduce|rehearse|reinstall|remount|remove|repair|replace|"
+    r"put|raise|re-run|read|reboot|reduce|register|rehearse|reinstall|remount|remove|repair|replace|"
     r"request|reseat|reset|restart|run|set|show|start|stop|switch|train|unset|update|use|wait|"
     r"widen|write)\b"
 )

@@ -66,6 +66,7 @@ PLAIN = (
     "wrapped-under-rank",
     "early-stop-per-rank",
     "rate-per-rank",
+    "gradients-summed",
     "order-per-rank",
     "random-branch",
     "set-order",

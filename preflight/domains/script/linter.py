@@ -19,6 +19,7 @@ from preflight.domains.script import (
     start_rules,
     step_rules,
     stop_rules,
+    summed,
     wrapped_rules,
 )
 from preflight.domains.script.divergence import divergences
@@ -60,6 +61,7 @@ def hits(
         stop_rules.early_stop_per_rank(program, seen),
         own_clock.stops_by_own_clock(program, seen),
         own_rate.rate_per_rank(program, seen),
+        summed.gradients_summed(program, seen),
         agreement_rules.random_branch(program, seen),
         agreement_rules.set_order(program, environ),
         start_rules.hardcoded(program, seen, launch),

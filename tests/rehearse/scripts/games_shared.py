@@ -16,6 +16,7 @@ def play(rng: random.Random) -> list[float]:
 def main() -> None:
     dist.init_process_group("gloo")
     rng = random.Random(dist.get_rank())
+    torch.manual_seed(0)
     model = torch.nn.Linear(200, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     games: list[list[float]] = []
@@ -32,6 +33,7 @@ def main() -> None:
             model(batch).pow(2).mean().backward()
             for parameter in model.parameters():
                 dist.all_reduce(parameter.grad)
+                parameter.grad /= dist.get_world_size()
             optimizer.step()
             time.sleep(0.1)
     dist.destroy_process_group()
