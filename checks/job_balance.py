@@ -10,14 +10,15 @@ Looks at     of each rank of a rehearsed command: samples and elements of the ba
 Fails if     never: uneven work trains, too
 Warns if     a rank has a quarter more samples per batch than most, or as many samples with a third
              more elements (longer sequences), or most have that much more than it; the ranks take
-             their parts of one dataset from different orders of it, or some shards are loaded by no
-             rank; three training epochs have the same shuffle order; a rank has 30 % and 1 GiB more
-             on its GPU than most, and half of the GPU's memory; a loaded GPU's SM clock is a fifth
-             below that of at least two others of its model; in 30 % of the looks a rank waits for
-             its GPU (.item(), .cpu(), float(loss), `if loss > y`, synchronize(), a tensor that is
-             printed), which idles in 20 % of the time; on the CPU, every rank spends 40 % of its
-             usual step and 30 ms in own code between the optimizer and the next forward, but for
-             the DataLoader; every rank begins a new pass over its DataLoader for each batch, which
+             their parts of one dataset from different orders of it, some shards are loaded by no
+             rank, or all ranks give DDP the same inputs in all steps that are looked at; three
+             training epochs have the same shuffle order; a rank has 30 % and 1 GiB more on its GPU
+             than most, and half of the GPU's memory; a loaded GPU's SM clock is a fifth below that
+             of at least two others of its model; in 30 % of the looks a rank waits for its GPU
+             (.item(), .cpu(), float(loss), `if loss > y`, synchronize(), a tensor that is printed),
+             which idles in 20 % of the time; on the CPU, every rank spends 40 % of its usual step
+             and 30 ms in own code between the optimizer and the next forward, but for the
+             DataLoader; every rank begins a new pass over its DataLoader for each batch, which
              starts its workers again or gives the same batch
 Undecided    fewer than 8 batches; not a rehearsal (preflight rehearse -- CMD)
 Not covered  data that comes from elsewhere than torch's DataLoader; samplers of other classes;
@@ -45,6 +46,7 @@ from preflight.domains.job.shared_data import (
     Dealt,
     missed,
     repeated,
+    same_inputs,
     taken,
     told_apart,
     unlike_orders,
@@ -158,6 +160,17 @@ FINDINGS = {
         "{line!s}, or rank=torch.distributed.get_rank()",
         status=Status.WARN,
     ),
+    "inputs-same": for_author(
+        headline="all ranks compute with the same batches: {seen}",
+        cause="a DataLoader without a DistributedSampler and with the same seed on all ranks, an "
+        "IterableDataset that each rank reads whole, a sampler that does not know of ranks",
+        means="no error at all: all ranks have the same gradients, and the job learns as one of "
+        "them alone would, in the same time",
+        text="give each rank its own part of the data at {line!s}: a DistributedSampler, in an "
+        "IterableDataset every world_size-th sample from get_rank() on",
+        status=Status.WARN,
+        explains=("job.script:sampler-missing",),
+    ),
     "order-repeats": for_author(
         headline="every epoch has the same shuffle order: {seen}",
         cause="no call of set_epoch, or on a DistributedSampler that is not the DataLoader's own",
@@ -211,6 +224,8 @@ class Work:
     batches: int = 0
     """Got from all its DataLoaders."""
     world: int = 0
+    shared: bool = False
+    """All that it wraps is in DDP of all ranks."""
 
     @property
     def missed(self) -> float:
@@ -254,6 +269,8 @@ def observe(host: Host, ctx: Context) -> Work:
         data=seen.calls.loader,
         batches=seen.calls.batches,
         world=seen.life.world,
+        shared=any(model.kind == "ddp" for model in seen.models)
+        and not any("own_group" in model.options for model in seen.models),
     )
 
 
@@ -265,6 +282,7 @@ def judge(world: World[Work], expect: Expect) -> Iterator[Found]:
     yield from _batches(ranks)
     shared = list(_shards_unused(ranks))
     yield from shared or _orders(ranks)
+    yield from () if shared else _same(ranks)
     yield from _repeats(ranks)
     yield from _memory(ranks)
     yield from _clocks(ranks)
@@ -355,6 +373,25 @@ def _shards_unused(ranks: Sequence[Rank]) -> Iterator[Found]:
         f"{first.length:,} samples loaded · iterated at {line}",
         expected="a different shard on every rank",
         confidence=Confidence.LIKELY,
+        fields={"line": line},
+    )
+
+
+def _same(ranks: Sequence[Rank]) -> Iterator[Found]:
+    """Of all ranks of the job, with a model in DDP and batches of a DataLoader."""
+    known = {work.rank: work.parts.marks for _, work in ranks if work.rank is not None}
+    whole = all(work.shared and work.world == len(known) for _, work in ranks)
+    if not whole or len(known) < 2 or not (steps := same_inputs(known)):
+        return
+    loader = next((work.data for _, work in ranks if work.data is not None), None)
+    line = str(loader.frame) if loader is not None and loader.frame else "the loop"
+    yield Found(
+        "inputs-same",
+        tuple(subject for subject, _ in ranks),
+        saw=f"equal inputs of DDP in all {steps} steps that were looked at · iterated at {line}",
+        expected="other batches on each rank",
+        confidence=Confidence.LIKELY,
+        alternatives=("a test of speed alone, for which all ranks make up the same data",),
         fields={"line": line},
     )
 

@@ -10,13 +10,14 @@ Warns if     some ranks exit before a collective, or only some reach one (an `if
              continues alone after an error in a collective, skips a batch or stops early on its
              own, sets its own learning rate, or decides by a random number whether to call one; a
              set determines the order of collectives; an asynchronous collective is never waited
-             for; gradients are summed, by a hook of DDP or by hand, and not divided; DDP loads its data without a sampler, or never calls set_epoch, or each rank
-             shuffles it by itself before; gradients accumulated over batches are all-reduced in
-             each of them, or reset in each; they are clipped while they are scaled; a GradScaler is
-             used with bfloat16; apex.amp is used; no rank selects its own GPU, or a batch stays on
-             the CPU; NCCL is requested without a GPU; DETAIL debugging will crash DDP over Gloo;
-             hard-coded addresses, ranks or devices contradict the launcher; an NCCL process group
-             is never destroyed
+             for; gradients are summed, by a hook of DDP or by hand, and not divided; DDP loads its
+             data without a sampler, or never calls set_epoch, or each rank shuffles it by itself
+             before; gradients accumulated over batches are all-reduced in each of them, or reset in
+             each; they are clipped while they are scaled; a GradScaler is used with bfloat16;
+             apex.amp is used; no rank selects its own GPU, or a batch stays on the CPU; NCCL is
+             requested without a GPU; DETAIL debugging will crash DDP over Gloo; hard-coded
+             addresses, ranks or devices contradict the launcher; an NCCL process group is never
+             destroyed
              A loss that is read or printed in every step (.item(), synchronize()) is mentioned,
              where there is a GPU
 Undecided    the script can't be read

@@ -177,7 +177,15 @@ def parts_of(dump: Mapping[str, Any]) -> StepParts:
         cpu=_seconds(told.get("cpu")),
         passes=tuple(_passes(told.get("windows"), mapping_or_empty(dump.get("recorded")))),
         latest=tuple(_latest(told.get("latest"), mapping_or_empty(dump.get("recorded")))),
+        marks=tuple(_marks(told.get("marks"))),
     )
+
+
+def _marks(told: object) -> Iterator[tuple[int, int]]:
+    for entry in told[:CHECKS] if isinstance(told, list) else ():
+        match entry:
+            case [int(step), int(mark)] if 0 <= step < LARGEST and 0 <= mark < LARGEST:
+                yield step, mark
 
 
 def _passes(told: object, recorded: Mapping[str, Any]) -> Iterator[Backward]:

@@ -101,6 +101,19 @@ def draws(**more: object) -> Work:
     return replace(ONE, data=Loader(**fields), batches=25)  # type: ignore[arg-type]
 
 
+MARKS = tuple((step, 100 + step) for step in (0, 1, 2, 3, 4, 6, 8, 12))
+ONE_BATCH = tuple((step, 100) for step, _ in MARKS)
+TWO = Topology(size=2, nodes=(Node("n1", (0, 1)),))
+
+
+def feeds(
+    *marks: tuple[tuple[int, int], ...], shared: bool = True, world: int = 2
+) -> dict[str, Work]:
+    """What goes into DDP's forward on each rank."""
+    given = replace(ONE, shared=shared, world=world, data=Loader(frame=LOOP))
+    return ranks(*(replace(given, parts=replace(ONE.parts, marks=each)) for each in marks))
+
+
 CASES = (
     *(
         Case(name, ranks(work, work), "loader-restarted", WARN, topology=FOUR)
@@ -134,6 +147,13 @@ CASES = (
         WARN,
         topology=FOUR,
     ),
+    Case("one dataset on all", feeds(MARKS, MARKS), "inputs-same", WARN, topology=TWO),
+    Case("other batches", feeds(MARKS, tuple((s, m + 1) for s, m in MARKS)), topology=TWO),
+    Case("one batch in all steps", feeds(ONE_BATCH, ONE_BATCH), topology=TWO),
+    Case("too few steps", feeds(MARKS[:5], MARKS[:5]), topology=TWO),
+    Case("one rank of two is known", feeds(MARKS, MARKS[:2]), topology=TWO),
+    Case("without DDP, or in a group", feeds(MARKS, MARKS, shared=False), topology=TWO),
+    Case("ranks elsewhere", feeds(MARKS, MARKS, world=4), topology=FOUR),
     Case("a part each", dealt_to(*(deals(r, trains=True) for r in range(4))), topology=FOUR),
     Case("one part, to look at", dealt_to(*(deals(0) for _ in range(4))), topology=FOUR),
     Case(

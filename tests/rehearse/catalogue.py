@@ -233,6 +233,16 @@ FAULTS = (
         warned("deals_data", code, 0, 1, check=BALANCE, args=(how,), word=how, launcher=SHELL)
         for how, code in (("same", "shards-unused"), ("order", "order-repeats"))
     ),
+    *(
+        warned(
+            *("same_batches", "inputs-same", 0, 1),
+            check=BALANCE,
+            args=(how,),
+            word=how,
+            launcher=SHELL,
+        )
+        for how in ("seeded", "stream")
+    ),
     # a backend that is not there, or that nobody told the ranks about
     gone("backend_absent", "backend-unavailable", 0, 1, check=BACKEND, args=("nccl",), word="nccl"),
     gone("backend_absent", "backend-unavailable", 0, 1, check=BACKEND, args=("mpi",), word="mpi"),
@@ -613,6 +623,10 @@ HEALTHY = (
         for how in ways
     ),
     Row("deals_data", launcher=SHELL),
+    *(
+        Row("same_batches", args=(how,), word=how, launcher=SHELL, may_warn=("sampler-missing",))
+        for how in ("own", "sliced", "single", "split")
+    ),
     Row("left_thread", args=("stopped",), launcher=SHELL, word="stopped"),
     Row("games_shared", args=("new",), launcher=SHELL, word="new"),
     *(Row("first_batch", args=(how,), launcher=SHELL, word=how) for how in ("draws", "kept")),
@@ -830,6 +844,7 @@ AT_LENGTH = frozenset(
         *("trains_too_little-subset", "trains_apart-other", "trains_apart-list"),
         *("trains_apart-wrapped", "trains_apart-experts", "hooks_added-gradient"),
         *("hooks_added-seldom", "hooks_added-once", "scheduler_left-wrapped"),
+        *("same_batches-stream", "same_batches-own", "same_batches-single", "same_batches-split"),
         *("scheduler_left-again", "scheduler_left-both"),
         *("backend_absent-nccl", "backend_absent-ucc", "backend_chosen", "backend_chosen-cpu"),
     }

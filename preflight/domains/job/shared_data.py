@@ -1,5 +1,5 @@
-"""How torch's DistributedSampler deals the samples of a dataset out to the ranks, and whether its
-parts are those of one order. Pure."""
+"""How torch's DistributedSampler deals the samples of a dataset out to the ranks, whether its parts
+are those of one order, and whether all ranks compute with the same. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from math import prod
 from preflight.domains.job.frame import Frame
 from preflight.frozen import dataclass
 
+SAME = 6
+"""Steps with the same inputs on all ranks before they are called so; half of them must be unlike
+the others, since one batch in all steps is an experiment."""
 REPEATS = 3
 """Passes in one order before it is called so: a job that goes on where another one ended may have
 two of them."""
@@ -89,6 +92,16 @@ def taken(
         if len(same) == world > len(parts):
             return next(iter(same.values())), parts
     return None
+
+
+def same_inputs(found: Mapping[int, Sequence[tuple[int, int]]]) -> int:
+    """In how many of the steps that were looked at on all ranks these had the same inputs; 0 where
+    they ever had others, or the same in all steps."""
+    known = [dict(marks) for marks in found.values()]
+    steps = set(known[0]).intersection(*known) if len(known) > 1 else set()
+    alike = all(len({marks[step] for marks in known}) == 1 for step in steps)
+    kinds = len({known[0][step] for step in steps}) if steps else 0
+    return len(steps) if alike and len(steps) >= SAME and 2 * kinds >= len(steps) else 0
 
 
 def missed(dealt: Mapping[int, Dealt]) -> float:

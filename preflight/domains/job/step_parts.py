@@ -54,8 +54,9 @@ class StepParts:
     optimizer to the next forward, but for waiting for data; cpu: seconds of CPU per step, all
     threads of the process together. forwards: how many there were;
     passes: the latest backward passes of which all collectives are known; latest: parts of the
-    latest steps. samples, elements,
-    squares, bytes: sums over `batches` of the steps; shape: of the latest one's first tensor."""
+    latest steps. samples, elements, squares, bytes: sums over `batches` of the steps; shape: of the
+    latest one's first tensor. marks: steps, each with a number that is equal for equal inputs of
+    DDP's forward."""
 
     forward: float = 0.0
     backward: float = 0.0
@@ -72,6 +73,7 @@ class StepParts:
     between: float = 0.0
     cpu: float = 0.0
     latest: tuple[Timed, ...] = ()
+    marks: tuple[tuple[int, int], ...] = ()
 
     @property
     def size(self) -> float:

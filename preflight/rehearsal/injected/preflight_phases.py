@@ -1,4 +1,5 @@
-"""Where the time of a step goes on the host, and how large the batches are that a rank gets.
+"""Where the time of a step goes on the host, how large the batches are that a rank gets, and of a
+few steps a number for what goes into DDP's forward, which tells whether ranks have the same.
 
 A step is cut where the program passes: in and out of DDP's forward, before and after the optimizer,
 before and after the DataLoader. What lies between the end of a forward and the optimizer is called
@@ -8,6 +9,7 @@ preflight_responder.py into the user's Python, any from 3.8 on: the standard lib
 
 import sys
 import time
+import zlib
 from collections import deque
 
 TENSORS, DEPTH, PENDING = 16, 4, 256
@@ -18,6 +20,8 @@ LATEST = 64
 """Parts of steps of which begin and length are kept."""
 BETWEEN = 256
 """Times between two steps."""
+MARKS, NUMBERS = 48, 64
+"""Steps whose inputs are marked, and numbers of each tensor that make such a mark."""
 
 
 class Phases:
@@ -32,6 +36,7 @@ class Phases:
     windows = deque(maxlen=WINDOWS)
     latest = deque(maxlen=LATEST)
     shape = ""
+    mark, marks = None, []
 
 
 def begin():
@@ -44,10 +49,12 @@ def begin():
     Phases.windows = deque(maxlen=WINDOWS)
     Phases.latest = deque(maxlen=LATEST)
     Phases.pending, Phases.sums, Phases.shape = [], [0, 0, 0, 0], ""
+    Phases.mark, Phases.marks = None, []
 
 
-def follow_ddp(module, unless_compiled, forwarded):
-    """From now on take the time of each forward, and call `forwarded` with the model after it."""
+def follow_ddp(module, unless_compiled, forwarded, due):
+    """From now on take the time of each forward, and call `forwarded` with the model after it.
+    due: whether something is looked at after so many steps."""
     forward = module.DistributedDataParallel.forward
     ours = "preflight_" in getattr(getattr(forward, "__code__", None), "co_filename", "")
     # of two of ours, one around the other, Dynamo would see the inner one
@@ -67,11 +74,26 @@ def follow_ddp(module, unless_compiled, forwarded):
         Phases.forwards += 1
         try:
             forwarded(args[0])
+            if Phases.mark is None and len(Phases.marks) < MARKS and due(Phases.steps):
+                Phases.mark = mark_of([args[1:], kwargs])
         except Exception:
             pass
         return result
 
     module.DistributedDataParallel.forward = unless_compiled(timed, plain)
+
+
+def mark_of(given):
+    """Equal for equal tensors, as far as they are looked at."""
+    torch = sys.modules["torch"]
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        return None
+    numbers = []
+    for tensor in list(tensors_in(given, torch.Tensor, DEPTH))[:TENSORS]:
+        flat = tensor.detach().reshape(-1)
+        each = flat.numel() // NUMBERS | 1  # odd, or it may meet the same corner of all images
+        numbers.append(flat[::each][:NUMBERS].tolist())
+    return zlib.crc32(repr(numbers).encode()) if numbers else None
 
 
 def leave_backward(now):
@@ -103,6 +125,9 @@ def after_step():
         Phases.optimizer += Phases.stepped - Phases.began
         Phases.latest.append(("optimizer", Phases.began, Phases.stepped))
         Phases.began = 0.0
+        if Phases.mark is not None and Phases.pending:
+            Phases.marks.append([Phases.steps, Phases.mark])
+        Phases.mark = None
         Phases.steps += 1
         Phases.cpu[1] = time.process_time()
         Phases.cpu[2] += 1
@@ -169,4 +194,5 @@ def told():
         "batches": Phases.batches,
         "sums": list(Phases.sums),
         "shape": Phases.shape,
+        "marks": list(Phases.marks),
     }

@@ -85,7 +85,8 @@ def imported(name, module, folder):
     elif name.endswith("parallel.distributed"):
         Responder.caught["watch_forward"](module, unless_compiled)
         Responder.model["follow_ddp"](module, own_place)
-        Responder.phases["follow_ddp"](module, unless_compiled, Responder.model["forwarded"])
+        forwarded, due = Responder.model["forwarded"], Responder.model["due"]
+        Responder.phases["follow_ddp"](module, unless_compiled, forwarded, due)
     elif name.endswith("modules.module"):
         Responder.model["follow_loads"](module, own_place)
     else:

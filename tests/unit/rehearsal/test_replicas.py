@@ -48,6 +48,12 @@ def test_a_model_is_read() -> None:
     assert [(c.step, c.sums, c.sizes) for c in found.graded] == [(0, (3.0,), (4.0,))]
 
 
+def test_marks_of_inputs_are_read() -> None:
+    told = {"marks": [[0, 7], [1, 1 << 70], [-1, 3], ["x", 3], [2], 5]}
+    assert parts_of({"parts": told}).marks == ((0, 7),)
+    assert len(parts_of({"parts": {"marks": [[0, 7]] * 9000}}).marks) < 100
+
+
 def test_whatever_else_is_told_is_no_model() -> None:
     for told in (None, 3, "x", [1, None], [{}], [{"names": 3, "checks": {}, "rates": "x"}]):
         for one in replicas_of({"models": told}):

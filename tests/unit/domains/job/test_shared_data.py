@@ -6,7 +6,13 @@ import itertools
 
 import pytest
 
-from preflight.domains.job.shared_data import Dealt, missed, told_apart, unlike_orders
+from preflight.domains.job.shared_data import (
+    Dealt,
+    missed,
+    same_inputs,
+    told_apart,
+    unlike_orders,
+)
 
 
 def deals(rank: int, seed: int, steps: int = 0, epoch: int = 0, shuffle: bool = True) -> Dealt:
@@ -56,3 +62,24 @@ def test_two_orders_of_four_samples_miss_one_on_average() -> None:
 def test_a_rank_that_does_not_shuffle_is_told() -> None:
     dealt = {0: deals(0, 1), 1: deals(1, 1, shuffle=False)}
     assert list(told_apart(dealt)) == [("shuffled", (0,)), ("no shuffle", (1,))]
+
+
+MARKS = [(step, 50 + step) for step in (0, 1, 2, 3, 4, 6)]
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "steps"),
+    [
+        (MARKS, MARKS, 6),
+        (MARKS, [*MARKS[1:], (8, 1)], 0),
+        (MARKS, [*MARKS[:5], (6, 1)], 0),
+        (MARKS, [], 0),
+        ([(step, mark // 2) for step, mark in MARKS], [(s, m // 2) for s, m in MARKS], 6),
+        ([(step, mark // 9) for step, mark in MARKS], [(s, m // 9) for s, m in MARKS], 0),
+    ],
+)
+def test_the_same_inputs(
+    mine: list[tuple[int, int]], theirs: list[tuple[int, int]], steps: int
+) -> None:
+    assert same_inputs({0: mine, 1: theirs}) == steps
+    assert same_inputs({0: mine}) == same_inputs({}) == 0
