@@ -2,9 +2,9 @@
 wrapped: parameters with gradients that no optimizer has, those that the model no longer has, those
 whose gradients DDP does not average; and how many hooks there are.
 
-Looked at before the same steps as the models are, see preflight_model.py. Nothing is changed, and
-an error here is swallowed. Loaded from its text beside preflight_responder.py into the user's
-Python, any from 3.8 on: the standard library only.
+Looked at before the same steps as the models are, see preflight_model.py, or before steps 1, 2, 3,
+5, 9, 17 … of these. Nothing is changed, and an error here is swallowed. Loaded from its text beside
+preflight_responder.py into the user's Python, any from 3.8 on: the standard library only.
 """
 
 import functools
@@ -180,7 +180,8 @@ def steps(optimizer, done):
     wrapped = [ddp for ddp in (entry.module() for entry in models) if ddp is not None]
     if wrapped:
         look_at_hooks(wrapped, optimizer, done)
-    if wrapped and not Optimized.many and len(models) < Optimized.model["WRAPPED"]:
+    many = Optimized.many or len(models) >= Optimized.model["WRAPPED"]
+    if wrapped and not many and not done & (done - 1):  # every other one, which costs more
         look(torch, wrapped, done)
 
 
@@ -298,7 +299,7 @@ def look_at_loose(torch, wrapped, found, frame, done):
 
 def variable_of(torch, wrapped, wanted):
     """What the user's code calls the module that has one of these parameters, and the names that
-    it has for its own."""
+    it has for its own; of a parameter without a module what it is called itself."""
     frame = sys._getframe(1)
     for _ in range(DEPTH):
         if frame is None:
@@ -310,6 +311,8 @@ def variable_of(torch, wrapped, wanted):
             if isinstance(own, torch.nn.Module):
                 scopes.append(own._modules)
             for name, value in (pair for scope in scopes for pair in list(scope.items())):
+                if id(value) in wanted:
+                    return "", {id(value): name}
                 if isinstance(value, torch.nn.Module) and value not in wrapped:
                     names = {id(parameter): part for part, parameter in value.named_parameters()}
                     if wanted.intersection(names):
