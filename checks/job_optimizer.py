@@ -28,7 +28,13 @@ from dataclasses import replace
 from functools import partial
 
 from preflight.check import Context
-from preflight.domains.job.load import REHEARSAL, for_author, load_rank, rank_subject
+from preflight.domains.job.load import (
+    FROM_OUTSIDE,
+    REHEARSAL,
+    for_author,
+    load_rank,
+    rank_subject,
+)
 from preflight.domains.job.optimized import (
     Held,
     Optimized,
@@ -120,7 +126,7 @@ class Optimizers:
 def observe(host: Host, ctx: Context) -> Optimizers:
     seen = load_rank(host, ctx)
     if seen.life.watched != "inside":
-        raise NotApplicable("only seen from outside: what its optimizers hold is not known")
+        raise NotApplicable(FROM_OUTSIDE)
     if not seen.optimized.steps:
         raise NotApplicable("no optimizer made a step")
     wrapped = [model for model in seen.models if model.kind == "ddp"]
