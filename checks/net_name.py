@@ -4,10 +4,11 @@ Looks at     every address of MASTER_ADDR, of this node's hostname and of its fu
              order in which torch tries them, and the time that each lookup takes; which of them are
              this machine's; the reverse lookup of MASTER_ADDR that c10d makes for every connection,
              in the form ::ffff:a.b.c.d that it asks for
-Fails if     MASTER_ADDR does not resolve, or the resolver does not answer; it is written as a
-             number, or as a link-local address without an interface; this node runs rank 0 and
-             MASTER_ADDR is another machine's; and on several nodes: MASTER_ADDR is the loopback, or
-             the hostname makes Gloo use the loopback
+Fails if     MASTER_ADDR does not resolve, also where this user may not read the resolver's files,
+             or the resolver does not answer; it is written as a number, or as a link-local address
+             without an interface; this node runs rank 0 and MASTER_ADDR is another machine's; and
+             on several nodes: MASTER_ADDR is the loopback, or the hostname makes Gloo use the
+             loopback
 Warns if     a lookup takes longer than 0.5 s, or a reverse one longer than 1 s; MASTER_ADDR has
              other machines' addresses too, or an IPv6 address that is tried first and can't be
              reached, or resolves only after a while; the hostname resolves to the loopback on
@@ -24,6 +25,7 @@ Seen as      "The client socket has timed out after", "gai error: -2", "Name or 
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
@@ -91,6 +93,7 @@ SHOWN = 3
 REVERSED = 4
 
 # what a name server says of a name that is still to come
+RESOLVER_FILES = ("/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf")
 NOT_YET = ("EAI_NONAME", "EAI_NODATA", "EAI_AGAIN")
 LOOK_AGAIN = 0.5
 OWN_NAME_LATE = 8.0
@@ -131,6 +134,16 @@ FINDINGS = {
         status=Status.WARN,
         blame=Blame.UNKNOWN,
         explains=("rdzv.reach:agent-late",),
+    ),
+    "names-unreadable": FindingType(
+        headline="MASTER_ADDR does not resolve, and {file} can't be read by this user on {at}",
+        cause="a file that a provisioning tool or a strict umask has left to root alone",
+        means="'Temporary failure in name resolution' (gai error: -3) or 'Name or service not "
+        "known' for this user, while all names resolve for root",
+        now="chmod a+r {file}   on {node}, as root",
+        text="give the file the mode 0644, also in what writes it",
+        commands=(Command("ls -l /etc/hosts /etc/resolv.conf /etc/nsswitch.conf", "the node"),),
+        blame=Blame.NODE,
     ),
     "resolver-silent": FindingType(
         headline="the name server does not answer {at}: {seen}",
@@ -263,6 +276,7 @@ class Names:
     addresses of this machine's interfaces, as `eth0 10.0.0.7/24`
     gloo_by_name  Gloo goes by the hostname: GLOO_SOCKET_IFNAME is not set
     agent     the store is torchrun's agent, which need not be where rank 0 is
+    closed    files of the resolver that this user may not read
     late      seconds after which MASTER_ADDR resolved, and how the first lookup failed; 0: at once
     inside    "kubernetes", "container" or "": where addresses may be translated on the way
     """
@@ -278,6 +292,7 @@ class Names:
     agent: bool = False
     inside: str = ""
     gpus: bool = False
+    closed: tuple[str, ...] = ()
     late: tuple[float, str] = (0.0, "")
 
 
@@ -318,6 +333,7 @@ def observe(host: Host, ctx: Context) -> Names:
         agent=host.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
         inside=container.network_kind(host),
         gpus=bool(host.gpu_files()),
+        closed=tuple(file for file in RESOLVER_FILES if host.refused(file) == errno.EACCES),
         late=late,
     )
 
@@ -375,7 +391,7 @@ def _judge_nodes(world: World[Names]) -> Iterator[Found]:
     for here, seen in world.each():
         yield from _judge_speed(here, seen)
         if seen.master is not None and seen.master.error:
-            yield from _judge_unresolved(here, seen.master, seen.inside, world, several)
+            yield from _judge_unresolved(here, seen, seen.master, world, several)
         elif seen.master is not None and seen.master.found:
             yield from _judge_late(here, seen.master, *seen.late)
             leader = 0 in here.ranks and not _master_on_other_node(here, world)
@@ -453,9 +469,20 @@ def _judge_late(here: Subject, master: Lookup, seconds: float, first: str) -> It
 
 
 def _judge_unresolved(
-    here: Subject, master: Lookup, inside: str, world: World[Names], several: bool
+    here: Subject, seen: Names, master: Lookup, world: World[Names], several: bool
 ) -> Iterator[Found]:
     name = master.name[:80]
+    if seen.closed:
+        files = ", ".join(seen.closed)
+        yield Found(
+            "names-unreadable",
+            (here,),
+            saw=f"MASTER_ADDR {name!r}: {in_words(master.error)} · {files}: Permission denied",
+            expected="files that every user may read",
+            confidence=Confidence.LIKELY,
+            fields={"file": seen.closed[0], "node": here.node},
+        )
+        return
     if master.error in NO_RESOLVER:
         how = ""
         if master.error != NO_ANSWER:
@@ -466,7 +493,7 @@ def _judge_unresolved(
         return
     others = [n.master for n in world.seen.values() if n.master and n.master.found]
     # a pod may well come up before the name of the first pod is known; who waits will see it
-    starting = inside == "kubernetes" and several and 0 not in here.ranks
+    starting = seen.inside == "kubernetes" and several and 0 not in here.ranks
     yield Found(
         "master-unresolved",
         (here if others else _master_addr_subject(here),),

@@ -168,6 +168,7 @@ def test_every_code_has_a_headline_whose_words_its_judge_gives(loaded: Loaded) -
 PASTED = (
     *(
         "cd",
+        "chmod",
         "dmesg",
         "echo",
         "export",

@@ -132,6 +132,14 @@ CASES = (
         Status.FAIL,
         subject="n2",
     ),
+    Case(
+        "a hosts file for root alone",
+        lost("EAI_AGAIN", closed=("/etc/hosts",)),
+        "names-unreadable",
+        Status.FAIL,
+        subject="n1",
+    ),
+    Case("a file that no name needs", but(closed=("/etc/nsswitch.conf",))),
     Case("no name server", lost("EAI_AGAIN"), "resolver-silent", Status.FAIL, subject="n1"),
     Case("a silent one", lost(NO_ANSWER, 5.3), "resolver-silent", Status.FAIL),
     Case(

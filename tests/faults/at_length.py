@@ -155,6 +155,7 @@ STANDARD_AT_LENGTH = frozenset(
         "another user, and /proc shows him his own processes only",
         "the working directory is read-only",
         "a firewall that lets in what goes over lo, and what was asked for",
+        "another user, who may not read /etc/nsswitch.conf, and names resolve without it",
     }
 )
 """Healthy machines that the tests look at with a quick run alone, and `make faults` at the standard

@@ -194,6 +194,11 @@ VARIANTS = (
     healthy("10,000 variables", env={f"JOB_ARRAY_ITEM_{n}": f"value {n}" for n in range(10_000)}),
     healthy("one rank on one CPU", wrap=("taskset", "-c", "1"), nproc=1),
     healthy("another user than root", user=NOBODY),
+    healthy(
+        "another user, who may not read /etc/nsswitch.conf, and names resolve without it",
+        setup="[ ! -e /etc/nsswitch.conf ] || chmod 600 /etc/nsswitch.conf\n",
+        user=NOBODY,
+    ),
     healthy("the connection tracking table is half full", setup=TRACKED.format(131072)),
     healthy(
         "MASTER_PORT is in the ephemeral range, and reserved",

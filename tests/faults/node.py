@@ -41,6 +41,14 @@ NETWORK = (
         seconds=9,
     ),
     Fault(
+        "/etc/hosts can be read by root alone",
+        "net.name",
+        "names-unreadable",
+        setup="chmod 600 /etc/hosts\n",
+        user=NOBODY,
+        env={"MASTER_ADDR": "n1"},
+    ),
+    Fault(
         "2 ephemeral ports",
         "net.port",
         "ports-few",
