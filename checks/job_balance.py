@@ -22,8 +22,9 @@ Warns if     a rank has a quarter more samples per batch than most, or as many s
              starts its workers again or gives the same batch
 Undecided    fewer than 8 batches; not a rehearsal (preflight rehearse -- CMD)
 Not covered  data that comes from elsewhere than torch's DataLoader; samplers of other classes;
-             a part of a dataset that several ranks take (model parallel); padding (padded elements
-             count as others); parts of a GPU (MIG); the GPU's own time of each part
+             a part of a dataset that several ranks take (model parallel, parts of a sequence);
+             padding (padded elements count as others); parts of a GPU (MIG); the GPU's own time of
+             each part
 Seen as      no error at all: all ranks wait for the one with the most work; "CUDA out of memory" on
              one rank alone; "GPU-Util" of nvidia-smi low on some; a gradient that is not the mean
              over all samples
@@ -225,7 +226,7 @@ class Work:
     """Got from all its DataLoaders."""
     world: int = 0
     shared: bool = False
-    """All that it wraps is in DDP of all ranks."""
+    """All that it wraps is in DDP of all ranks, which exchange nothing else."""
 
     @property
     def missed(self) -> float:
@@ -270,6 +271,7 @@ def observe(host: Host, ctx: Context) -> Work:
         batches=seen.calls.batches,
         world=seen.life.world,
         shared=any(model.kind == "ddp" for model in seen.models)
+        and not seen.exchanges
         and not any("own_group" in model.options for model in seen.models),
     )
 

@@ -62,8 +62,6 @@ CHECK = replace(REHEARSAL, required=False)
 
 SHOWN = 3
 """Parameters by name."""
-EXCHANGES = ("all_gather", "all_to_all", "reduce_scatter", "gather", "scatter")
-"""Begin of collectives with which ranks have parts of one model each."""
 APART = frozenset({"own_group", "join"})
 """DDP's options with which ranks need not have the same."""
 
@@ -114,12 +112,11 @@ FINDINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Optimizers:
-    """Of one rank. line: where DDP wraps its first model; parts: collectives with which ranks have
-    parts of one model each, or DDP shares in another way than with all ranks in every step."""
+    """Of one rank. parts: it makes collectives with which ranks have parts of one model each, or DDP
+    shares in another way than with all ranks in every step."""
 
     rank: int | None
     held: Optimized = Optimized()
-    line: str = ""
     parts: bool = False
 
 
@@ -130,13 +127,10 @@ def observe(host: Host, ctx: Context) -> Optimizers:
     if not seen.optimized.steps:
         raise NotApplicable("no optimizer made a step")
     wrapped = [model for model in seen.models if model.kind == "ddp"]
-    lines = {model.frame for model in wrapped}  # where DDP itself gathers shapes
-    calls = [call for group in seen.calls.groups for call in group.calls if call.frame not in lines]
     return Optimizers(
         rank=seen.life.rank,
         held=seen.optimized,
-        line=next((str(model.frame) for model in wrapped if model.frame), ""),
-        parts=any(call.p2p or call.op.startswith(EXCHANGES) for call in calls)
+        parts=seen.exchanges
         or any(APART.intersection(model.options) for model in wrapped)
         or any("localsgd" in hook.lower() for model in wrapped for hook in model.hooks),
     )

@@ -48,7 +48,7 @@ def beside(slope: float) -> Loose:
 
 def ranks(*held: Optimized, parts: bool = False) -> dict[str, Optimizers]:
     return {
-        f"n1/{rank}": Optimizers(rank, replace(one, steps=40), "train.py:40", parts)
+        f"n1/{rank}": Optimizers(rank, replace(one, steps=40), parts)
         for rank, one in enumerate(held)
     }
 
@@ -136,7 +136,7 @@ def test_observe(tmp_path: Path, op: str, frame: Frame | None, parts: bool) -> N
     file.write_text(record(seen))
     ctx = context(options={"record": str(file)})
     found = job_optimizer.observe(Host(), ctx)
-    assert found == Optimizers(1, seen.optimized, "train.py:40", parts)
+    assert found == Optimizers(1, seen.optimized, parts)
     round_trips(found)
     for less, why in (
         (replace(seen, life=replace(life, watched="py-spy")), "outside"),

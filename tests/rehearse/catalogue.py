@@ -625,7 +625,7 @@ HEALTHY = (
     Row("deals_data", launcher=SHELL),
     *(
         Row("same_batches", args=(how,), word=how, launcher=SHELL, may_warn=("sampler-missing",))
-        for how in ("own", "sliced", "single", "split")
+        for how in ("own", "sliced", "single", "split", "parts")
     ),
     Row("left_thread", args=("stopped",), launcher=SHELL, word="stopped"),
     Row("games_shared", args=("new",), launcher=SHELL, word="new"),
@@ -845,6 +845,7 @@ AT_LENGTH = frozenset(
         *("trains_apart-wrapped", "trains_apart-experts", "hooks_added-gradient"),
         *("hooks_added-seldom", "hooks_added-once", "scheduler_left-wrapped"),
         *("same_batches-stream", "same_batches-own", "same_batches-single", "same_batches-split"),
+        "same_batches-parts",
         *("scheduler_left-again", "scheduler_left-both"),
         *("backend_absent-nccl", "backend_absent-ucc", "backend_chosen", "backend_chosen-cpu"),
     }

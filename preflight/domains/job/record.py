@@ -417,6 +417,10 @@ class Growth:
     shm_free: int = 0
 
 
+EXCHANGES = ("all_gather", "all_to_all", "reduce_scatter", "gather", "scatter")
+"""Begin of collectives with which ranks get parts of each other's."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rehearsed:
     """All that is known of one rank."""
@@ -435,6 +439,17 @@ class Rehearsed:
     loads: tuple[Load, ...] = ()
     warned: tuple[TorchWarning, ...] = ()
     optimized: Optimized = Optimized()
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether it gathers, scatters or sends, as ranks do that have parts of one model or of one
+        sequence; but for what DDP gathers where it is built, to compare shapes."""
+        lines = {model.frame for model in self.models if model.kind == "ddp"}
+        calls = [call for group in self.calls.groups for call in group.calls]
+        return any(
+            (call.p2p or call.op.startswith(EXCHANGES)) and call.frame not in lines
+            for call in calls
+        )
 
 
 @dataclass(frozen=True, slots=True)

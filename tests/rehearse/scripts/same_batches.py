@@ -1,6 +1,7 @@
 """All ranks train on the same batches: `seeded` one seed and a sampler that knows of no ranks,
 `stream` an iterable dataset that each rank reads whole; healthy: `own` seeds, `sliced` each rank
-takes its part of each batch, `single` one batch as an experiment, `split` streams"""
+takes its part of each batch, `single` one batch as an experiment, `split` streams, `parts` of a
+sequence in the model"""
 
 import sys
 import time
@@ -24,6 +25,20 @@ class Stream(IterableDataset[torch.Tensor]):
             yield torch.sin(torch.arange(16.0) * number)
 
 
+class OfParts(nn.Module):
+    """Each rank has a part of the sequence, and gets the others' results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(8, 8)
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        own = self.inner(given[:, 8 * dist.get_rank() :][:, :8])
+        others = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+        dist.all_gather(others, own.detach())
+        return own + sum(others)
+
+
 def loader_of(rank: int, world: int) -> DataLoader[torch.Tensor]:
     if HOW in ("stream", "split"):
         return DataLoader(Stream(rank, world) if HOW == "split" else Stream(0, 1), batch_size=8)
@@ -37,7 +52,8 @@ def main() -> None:
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
-    model = DistributedDataParallel(nn.Sequential(nn.Linear(16, 8), nn.Dropout(0.1)))
+    net = OfParts() if HOW == "parts" else nn.Sequential(nn.Linear(16, 8), nn.Dropout(0.1))
+    model = DistributedDataParallel(net)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     loader, kept = loader_of(rank, world), None
     for step, batch in enumerate(loader):  # <- here
