@@ -112,8 +112,8 @@ FINDINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Optimizers:
-    """Of one rank. parts: it makes collectives with which ranks have parts of one model each, or DDP
-    shares in another way than with all ranks in every step."""
+    """Of one rank. parts: it makes collectives with which ranks have parts of one model each, or
+    DDP shares in another way than with all ranks in every step."""
 
     rank: int | None
     held: Optimized = Optimized()
