@@ -77,6 +77,7 @@ def _replica(entry: Mapping[str, Any]) -> Replica:
         held=tuple(looks_of(entry.get("held"))),
         placed=texts_of(entry.get("placed"), PLACED),
         graded=tuple(looks_of(entry.get("graded"))),
+        touched=entry.get("touched") is True,
     )
 
 

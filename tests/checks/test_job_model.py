@@ -52,7 +52,7 @@ def ranks(*models: Replica, **more: object) -> dict[str, Models]:
 def graded(heads: tuple[float, ...], gradients: tuple[float, ...], size: float = 1.0) -> Replica:
     """Without DDP: the sums of the head and those of its gradient at each look."""
     looks = (Sampled(step, (None, one), (None, size)) for step, one in enumerate(gradients))
-    return replace(PLAIN, checks=checks(*heads), graded=tuple(looks))
+    return replace(PLAIN, checks=checks(*heads), graded=tuple(looks), touched=True)
 
 
 OTHER = replace(DDP, checks=checks(0.5, 0.6, 0.8))
@@ -241,6 +241,16 @@ CASES = (
     Case(
         "an ensemble: each with weights and gradients of its own",
         ranks(graded((0.5, 0.6, 0.7), SAME), graded((0.8, 0.9, 1.0), (0.1, 0.2, 0.3, 0.5))),
+        topology=THREE,
+    ),
+    Case(
+        "parts of a layer, whose outputs are summed",
+        ranks(
+            *(
+                replace(graded(heads, SAME), touched=False)
+                for heads in ((0.5, 0.6, 0.7), (0.8, 0.9, 1.0))
+            )
+        ),
         topology=THREE,
     ),
     Case(

@@ -811,7 +811,7 @@ AT_LENGTH = frozenset(
         *("replica_loaded", "replica_no_sync", "replica_rates", "replica_by_hand", "model_sizes"),
         *("accumulation_shifted-flag", "replica_unfrozen-never", "replica_unfrozen-wrapped-again"),
         *(f"accumulation_shifted-{way}-right" for way in ("no_sync", "flag")),
-        *("replica_local", "replica_parts", "replica_unused_allowed", "batch_longer"),
+        *("replica_local", "replica_unused_allowed", "batch_longer"),
         *(f"gpu_steps-{mode}" for mode in ("two-models", "idle", "hidden-item", "alike", "seldom")),
         *(f"gpu_steps-{mode}" for mode in ("prints", "synchronize", "float", "dead")),
         *("mpi_ranks-raises-mpich", "mpi_ranks-same", "mpi_ranks-given-mpich", "reads_rank-mpich"),

@@ -80,6 +80,8 @@ class Replica:
     held: tuple[Sampled, ...] = ()
     placed: tuple[str, ...] = ()
     graded: tuple[Sampled, ...] = ()
+    touched: bool = False
+    """Without DDP: between the first backward and the first step its gradients were changed."""
 
     @property
     def each(self) -> int:
@@ -224,11 +226,14 @@ def differs_at(models: Mapping[int, Replica]) -> Drift | None:
 
 def averaged_apart(differs: Drift, models: Mapping[int, Replica]) -> bool:
     """Whether models that were never equal are stepped with equal gradients. Other weights give
-    other gradients, so these are averaged by hand, and the weights at the start were not shared."""
+    other gradients, so these are averaged by hand, and the weights at the start were not shared.
+    Where nobody has changed the gradients they are equal by themselves: the ranks have parts of one
+    layer, whose outputs are summed."""
     graded = {rank: {g.step: g for g in one.graded} for rank, one in models.items()}
     steps = set.intersection(*(set(own) for own in graded.values()))
     first = next(iter(models.values()))
-    if differs.agreed >= 0 or differs.again or len(steps) < AVERAGED:
+    touched = all(one.touched for one in models.values())
+    if differs.agreed >= 0 or differs.again or len(steps) < AVERAGED or not touched:
         return False
     for step in steps:
         now = {rank: own[step] for rank, own in graded.items()}

@@ -45,7 +45,7 @@ class Entry:
         self.kind, self.frame, self.module, self.optimizer = kind, frame, None, None
         self.options, self.checks, self.rates = {}, [], []
         self.buffers, self.held, self.placed = [], [], []
-        self.graded = []
+        self.graded, self.touched = [], False
         self.names = [name[-TEXT:] for name, _ in named[:NAMES]]
         self.shapes = [shape_of(parameter) for _, parameter in named[:NAMES]]
         self.trained = [bool(parameter.requires_grad) for _, parameter in named[:NAMES]]
@@ -307,7 +307,10 @@ def look(optimizer, done):
             entry.rates = [rate_of(group) for group in optimizer.param_groups[:8]]
             entry.checks.append([done, *compared(torch, parameters)])
             if entry.kind == "optimizer" and len(entry.graded) < GRADED:
-                entry.graded.append([done, *compared(torch, [p.grad for p in parameters])])
+                grads = [p.grad for p in parameters]
+                if not done:  # backward itself leaves new ones as they are
+                    entry.touched = any(g is not None and g._version for g in grads)
+                entry.graded.append([done, *compared(torch, grads)])
             if buffers := entry.held_buffers():
                 entry.held.append([done, *compared(torch, buffers)])
 
@@ -399,6 +402,7 @@ def told():
             "held": list(entry.held),
             "placed": entry.placed,
             "graded": list(entry.graded),
+            "touched": entry.touched,
         }
         for entry in list(Models.entries)
     ]
