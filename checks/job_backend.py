@@ -71,8 +71,11 @@ ABSENT = re.compile(r"doesn't have (\w+) built in|Unknown c10d backend type (\w+
 NO_GPU = re.compile(r"Process ?Group ?(NCCL) is only supported with GPUs, no GPUs found")
 UNCARRIED = re.compile(r"No backend type associated with device type (\w+)")
 NOT_CUDA = re.compile(r"Tensors must be CUDA and dense")
-MISMATCHED = re.compile(r"ncclIn(?:validUsage|ternalError)|[Mm]ismatch|truncated")
-"""What torch, NCCL and Gloo raise where the two ends of a connection do not match."""
+MISMATCHED = re.compile(
+    r"ncclIn(?:validUsage|ternalError)(?!.*Duplicate GPU)|mismatch in collective|NET mismatch|"
+    r"[Mm]essage (?:was )?truncated"
+)
+"""What NCCL and Gloo say where the two ends of a connection do not match."""
 CALLING = frozenset({"TORCH_DISTRIBUTED_DEBUG", "TORCH_DIST_INIT_BARRIER"})
 """With these torch itself makes more calls, or waits where the others do not."""
 STANDING = ("fabric-stuck", "nothing-seen")
@@ -335,7 +338,11 @@ def _settings_differ(ranks: Sequence[tuple[Subject, Carried]]) -> Iterator[Found
     differing = differing_settings(settings, {b for _, s in ranks for b in _in_use(s.backends)})
     if not differing:
         return
-    ended = any(s.joining or MISMATCHED.search(s.backends.failed) for _, s in ranks)
+    # NCCL reads its own in the first collective
+    read_joining = any(not of.name.startswith("NCCL_") for of in differing)
+    ended = any(
+        (s.joining and read_joining) or MISMATCHED.search(s.backends.failed) for _, s in ranks
+    )
     harm = ended or all(seen.waits >= LONG for _, seen in ranks)
     tie = any(of.tie for of in differing)
     odd = sorted({rank for of in differing for rank in of.odd})

@@ -246,7 +246,7 @@ def sets(
     return replace(seen, backends=backends, joining=joining, waits=waits)
 
 
-TREE = {"NCCL_ALGO": "Tree"}
+TREE, DETAIL = {"NCCL_ALGO": "Tree"}, {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
 TRUNCATED = "DistBackendError: NCCL error: ncclInternalError: Internal check failed."
 SETTINGS_CASES = (
     Case("one setting everywhere", {f"n1/{r}": sets(r, **TREE) for r in range(3)}),
@@ -278,10 +278,28 @@ SETTINGS_CASES = (
     ),
     Case(
         "a rank of three ends where it joins",
-        {f"n1/{r}": sets(r, joining=r == 2, **(TREE if r == 2 else {})) for r in range(3)},
+        {f"n1/{r}": sets(r, joining=r == 2, **(DETAIL if r == 2 else {})) for r in range(3)},
         "setting-differs",
         FAIL,
         subject="n1 · rank 2",
+    ),
+    Case(
+        "it ends where it joins, and NCCL reads it later",
+        {f"n1/{r}": sets(r, joining=r == 2, **(TREE if r == 2 else {})) for r in range(3)},
+        "setting-differs",
+        WARN,
+    ),
+    *(
+        Case(
+            f"it ends for something else: {text[:12]}",
+            {"n1/0": sets(0, failed=text, **TREE), "n1/1": sets(1), "n1/2": sets(2)},
+            "setting-differs",
+            WARN,
+        )
+        for text in (
+            "RuntimeError: Error(s) in loading state_dict: size mismatch for head.weight",
+            "DistBackendError: ncclInvalidUsage: Last error: Duplicate GPU detected : rank 0 and",
+        )
     ),
     Case(
         "one that has not called init_process_group",

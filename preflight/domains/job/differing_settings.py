@@ -32,7 +32,7 @@ class DifferingSetting:
 
     @property
     def text(self) -> str:
-        """`NCCL_ALGO is 'Tree' on rank 1, not set on ranks 0, 2-3`."""
+        """`NCCL_ALGO is 'Tree' on rank 1, not set on ranks 0,2-3`."""
         fewest = sorted(self.values.items(), key=lambda held: len(held[1]))
         said = [
             f"{quoted(value, LENGTH) if value else 'not set'} on {rank_list(ranks)}"
