@@ -335,6 +335,7 @@ def observe(host: Host, ctx: Context) -> ProcessLimits:
     size, free, problem = _shm(host)
     ctx.mark("/dev/infiniband")
     rdma = host.listdir("/sys/class/infiniband")
+    fabric = tuple(port for port, layer in rdma_ports(host) if layer != "Ethernet")
     refusals = _refusals(host) if rdma else set()
     ctx.mark("limits")
     threads_left, threads_limit = _least(_threads(host))
@@ -357,9 +358,8 @@ def observe(host: Host, ctx: Context) -> ProcessLimits:
         memlock_binds=not _may_lock(host),
         verbs=0 in refusals,
         closed=errno.EACCES in refusals and 0 not in refusals,
-        fabric=()
-        if disabled_by(host)
-        else tuple(port for port, layer in rdma_ports(host) if layer != "Ethernet"),
+        # NCCL's file in HOME is read only where there is something that it can switch off
+        fabric=() if fabric and disabled_by(host) else fabric,
         gpus=bool(host.gpu_files()),
         inside=container.kind(host),
         files_hard=limits["max open files"].hard,

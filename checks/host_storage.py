@@ -310,8 +310,8 @@ FINDINGS = {
 }
 
 
-# they read ~/.nccl.conf
-IN_HOME = ("env.vars", "net.interface")
+# they read ~/.nccl.conf, host.limits where there is InfiniBand
+IN_HOME = ("env.vars", "net.interface", "host.limits")
 # a path that looks wrong may be meant so, and a server that is only slow may come back
 LIKELY = ("stalled", "checkpoint-missing", "checkpoint-not-shared", "cache-unwritable")
 # most jobs compile something; who does not will not notice

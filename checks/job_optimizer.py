@@ -81,7 +81,7 @@ FINDINGS = {
         cause="an optimizer made before a layer was replaced: another head, resized embeddings, a "
         "copy of the model",
         means="no error at all: the new parameters get gradients and are never updated",
-        text="create the optimizer{line!s} after the model has its last layer",
+        text="create the optimizer at {line!s} after the model has its last layer",
     ),
     "parameters-unshared": warning(
         headline="parameters are trained outside of DDP: {seen}",
@@ -105,7 +105,7 @@ FINDINGS = {
         cause="an optimizer that was made again (after unfreezing, after a checkpoint was loaded), "
         "and a scheduler that still has the first one",
         means="no error at all: the learning rate of the training never changes",
-        text="create the scheduler{line!s} from the optimizer that is stepped",
+        text="create the scheduler at {line!s} from the optimizer that is stepped",
     ),
 }
 
@@ -184,7 +184,7 @@ def _replaced(ranks: Ranks) -> Iterator[Found]:
         f"gradients, where the model has {_shape(new)}",
         expected="an optimizer with the parameters that the model has now",
         confidence=Confidence.LIKELY,
-        fields={"line": line},
+        fields={"line": str(old.frame or "its line")},
     )
 
 
@@ -241,7 +241,7 @@ def _elsewhere(ranks: Ranks) -> Iterator[Found]:
         f"made{line} · the other one, made{other}, has the same parameters and one learning rate",
         expected="a scheduler with the optimizer that is stepped",
         confidence=Confidence.LIKELY,
-        fields={"line": line},
+        fields={"line": str(one.frame or "its line")},
     )
 
 

@@ -226,9 +226,9 @@ RANKS = (
     ),
     Fault(
         "a firewall drops what ranks say to each other on free ports",
-        "rdzv.store",
-        "stuck",
-        "job",
+        "net.interface",
+        "loopback-down",
+        "n1 · lo",
         setup=wall("tcp dport 32768-60999 ct state new drop"),
         env=STORE,
         args=SHORT,
