@@ -183,8 +183,8 @@ FINDINGS = {
         cause="a collective that the others have called and this rank has not: NCCL waits on the "
         "GPU, and the host only where it needs a value",
         means=TIMEOUT,
-        text="look at what rank {rank} does at {line!s}; look again with --for 60s whether it has "
-        "gone on",
+        text="look at what rank {rank} does at {line!s}; look again with --for 60s to see whether "
+        "it goes on",
         status=Status.WARN,
     ),
     "rank-unreachable": FindingType(

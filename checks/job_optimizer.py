@@ -96,7 +96,7 @@ FINDINGS = {
         cause="register_forward_hook, register_full_backward_hook or register_hook in the training "
         "step or in forward(), and no handle.remove()",
         means="each step takes longer than the one before, and memory grows; a hook that changes "
-        "gradients does so many times",
+        "gradients changes them again for each of them",
         text="register {line!s} once before the loop, or keep the handle and call handle.remove() "
         "in the same step",
     ),

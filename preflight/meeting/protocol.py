@@ -173,7 +173,7 @@ def slack(agents: int) -> float:
 
 
 def judging(agents: int) -> float:
-    """Seconds for which the host of so many says nothing, since it judges what all have seen."""
+    """Seconds for which the host of these agents says nothing, since it judges what all saw."""
     return JUDGED_PER_AGENT * min(agents, AGENTS_MOST)
 
 
