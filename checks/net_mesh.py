@@ -10,16 +10,15 @@ Fails if     a connection is refused, dropped, unanswered or reaches the wrong m
              direction (Gloo uses one of the two; which one depends on the addresses), also where
              the ARP table of a node has another MAC address for it; a node is behind NAT, so that
              nobody reaches the address that it advertises; two machines have the same address; an
-             interface or its first address does not reach the others; Gloo takes addresses of
-             both IP versions; a library takes another one on a node than
-             elsewhere, since that has no link there; a reverse path filter drops what comes in on
-             the second of two NICs in one subnet; connections that work one by one fail all at
-             once; some connections between two nodes pass, and others, from other source ports,
-             get no answer or are refused each time
+             interface or its first address does not reach the others; Gloo takes addresses of both
+             IP versions; a library takes another one on a node than elsewhere, since that has no
+             link there; a reverse path filter drops what comes in on the second of two NICs in one
+             subnet; connections that work one by one fail all at once; some connections between two
+             nodes pass, and others, from other source ports, get no answer or are refused each time
 Warns if     connections succeed only after a lost SYN was retransmitted, or because a node's listen
-             queue was full for a moment; the listener sees a
-             different source address; Gloo's connection fails on a node with GPUs; an interface
-             that NCCL_SOCKET_IFNAME matches does not reach the others, on nodes without GPUs
+             queue was full for a moment; the listener sees a different source address; Gloo's
+             connection fails on a node with GPUs; an interface that NCCL_SOCKET_IFNAME matches does
+             not reach the others, on nodes without GPUs
 Undecided    a connection was not tested, or answered too late
 Not covered  large packets (net.payload), speed (net.speed), RDMA (net.rdma); more than four
              interfaces of NCCL; ports that are open for single programs only

@@ -92,8 +92,8 @@ ADDRESSES_KEPT = 16
 SHOWN = 3
 REVERSED = 4
 
-# what a name server says of a name that is still to come
 RESOLVER_FILES = ("/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf")
+# what a name server says of a name that is still to come
 NOT_YET = ("EAI_NONAME", "EAI_NODATA", "EAI_AGAIN")
 LOOK_AGAIN = 0.5
 OWN_NAME_LATE = 8.0

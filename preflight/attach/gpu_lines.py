@@ -8,8 +8,10 @@ import re
 
 from preflight.domains.job.record import Frame
 from preflight.rehearsal import procfs
+from preflight.rehearsal.history import COPYING, SYNCHRONISING
 
-WAITING = re.compile(r"\.(item|tolist|cpu|numpy|cuda|to|synchronize)\s*\(")
+METHODS = "|".join(sorted({*SYNCHRONISING, *COPYING, "synchronize"}))
+WAITING = re.compile(rf"\.({METHODS})\s*\(")
 """Methods of a tensor, an event or a stream that wait for all that a GPU still has to do."""
 SOURCE = 4 << 20
 """Bytes of a file that are looked at."""
