@@ -32,8 +32,6 @@ from simulated import Simulated
 
 PROCESSES = 2
 UP_SECONDS = 30.0
-ARRIVE = 0.4
-"""Of the time for a meeting: how long its host waits for one that does not come."""
 MET_SECONDS, JUDGED_SECONDS, PEAK_MIB, DISK_MB, PACKED_MB = 20.0, 10.0, 500.0, 25.0, 5.0
 ODD = 20
 
@@ -64,7 +62,7 @@ class Clients:
 def hold(of: Simulated, limit: float) -> dict[str, Any]:
     """One meeting; what its host measured of itself, its report, and how the clients ended."""
     with tempfile.TemporaryDirectory(prefix="preflight-scale-") as folder:
-        world = member.World(of.nodes, ARRIVE * limit, each=of.ranks)
+        world = member.World(of.nodes, 0, each=of.ranks)
         guests = [place for place in of.places if place]
         clients = [Clients(of, guests[n::PROCESSES], limit) for n in range(PROCESSES)]
         host = 0
@@ -143,7 +141,9 @@ def measure(nodes: int, what: str, of: Simulated, wanted: set[str]) -> bool:
     report, counts = held["report"], held["counts"]
     print(f"{nodes} nodes x {of.ranks} ranks, {what}: {report['verdict']}")
     lines = [
-        _line("met, after the last", held["met"], "s", MET_SECONDS if what == "odd" else 0.0),
+        _line("last arrival", held["last"], "s"),
+        _line("met, after it", held["met"], "s", MET_SECONDS if what != "absent" else 0.0),
+        _line("report, after the first", held["all"], "s"),
         _line("judged, CPU", held["cpu_judged"], "s", JUDGED_SECONDS),
         _line("host's CPU in all", held["cpu"], "s"),
         _line("host's memory", held["peak"], "MiB", PEAK_MIB),

@@ -54,7 +54,8 @@ who would be blamed for what they had to wait for it."""
 @dataclass(frozen=True, slots=True)
 class World:
     """What is started: one agent of `each` ranks for each of `nodes`. None of rank `absent`, two of
-    rank `twin`, and one with a setting that nobody else has. The leader waits `arrive` seconds."""
+    rank `twin`, and one with a setting that nobody else has. The leader waits `arrive` seconds, and
+    PER_AGENT_SECONDS are added to its deadline; 0: both are what they are where nobody sets them."""
 
     nodes: int
     arrive: float
@@ -151,14 +152,17 @@ def _go_first() -> None:
 
 
 def _run(world: World, rank: int, folder: str) -> int:
+    set_by_us = {
+        "arrive": f"{world.arrive:g}s",
+        "deadline": f"{world.arrive + 60 + PER_AGENT_SECONDS * world.nodes:g}s",
+    }
     flags = Flags(
         nproc=world.each,
         nodes=world.nodes,
         node_rank=rank,
         meet=f"{ADDRESS}:{PORT}",
         only=CHECKS,
-        arrive=f"{world.arrive:g}s",
-        deadline=f"{world.arrive + 60 + PER_AGENT_SECONDS * world.nodes:g}s",
+        **(set_by_us if world.arrive else {}),
         timeout=tuple(f"{check_id}={PATIENT_SECONDS:g}s" for check_id in CHECKS),
         output=(f"json={folder}/report",),
     )

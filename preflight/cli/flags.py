@@ -124,12 +124,16 @@ def _run_flags(
         str | None,
         option(
             "--deadline",
-            help="Time limit for the whole run. [default: 90s, at level quick 15s]",
+            help="Time limit for the whole run. "
+            "[default: 90s, at level quick 15s; longer from 400 ranks]",
         ),
     ] = None,
     arrive: Annotated[
         str | None,
-        option("--arrive", help="How long to wait for all nodes to join. [default: 30s]"),
+        option(
+            "--arrive",
+            help="How long to wait for all nodes to join. [default: 30s; longer from 2,000 ranks]",
+        ),
     ] = None,
     timeout: Annotated[
         list[str] | None,

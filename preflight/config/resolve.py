@@ -10,7 +10,7 @@ import importlib.util
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 from preflight.check import Level
@@ -34,9 +34,16 @@ DEFAULTS: Mapping[str, Any] = {
     "skip": (),
     "checkpoint_dir": "",
 }
+UNSET = "default"
+"""The source of what nobody has set."""
 DEADLINES = {Level.QUICK: "15s"}
 DEADLINE = "90s"
 """Of a whole run: of a level, and of all others."""
+DEADLINE_PER_RANK, ARRIVE_PER_RANK = 0.0025, 0.0005
+RANKS_MOST = 1 << 17
+"""Seconds by which both grow with the ranks of a job where nobody has set them, and how many of
+these count: the host takes 8 ms of CPU for what a node of eight ranks says, so that 12,500 nodes
+take it 100 s, and a launcher takes longer to start them. See docs/scale.md."""
 TOP_KEYS = (*DEFAULTS, "nproc", "python", "docs", "expect", "checks", "tolerate", "output")
 CHECK_KEYS = ("timeout", "enabled")
 WAIVER_KEYS = ("why", "until")
@@ -119,6 +126,17 @@ class Config:
     outputs: tuple[Output, ...]
     shown: Mapping[str, Setting]
 
+    def among(self, ranks: int) -> Config:
+        """The same for a job of as many ranks: a limit that nobody has set grows with them."""
+        grown, counted = {}, min(ranks, RANKS_MOST)
+        for name, each in (("deadline", DEADLINE_PER_RANK), ("arrive", ARRIVE_PER_RANK)):
+            more = int(each * counted)
+            if more and self.shown[name].source == UNSET:
+                seconds = getattr(self, name) + more
+                grown[name] = Setting(seconds, f"{UNSET} for {ranks:,} ranks")
+        values = {name: setting.value for name, setting in grown.items()}
+        return replace(self, **values, shown={**self.shown, **grown})
+
 
 def _known(keys: Iterable[str], known: Iterable[str], where: str) -> None:
     for key in keys:
@@ -146,7 +164,7 @@ def job_python(flags: Flags, config: Mapping[str, Any], config_name: str) -> Set
     working directory, as with a repository of somebody else, names none."""
     where = f"config {config_name}: python"
     if flags.python is None and "python" not in config:
-        return Setting("", "default")
+        return Setting("", UNSET)
     if flags.python is None and config_name == file.HERE:
         raise PreflightError(f"{where}: only a file that --config names may say what is run")
     given, source = flags.python, flags.source("python")
@@ -188,7 +206,7 @@ def resolve(
         elif name in config:
             shown[name] = Setting(config[name], where)
         elif name in DEFAULTS:
-            shown[name] = Setting(DEFAULTS[name], "default")
+            shown[name] = Setting(DEFAULTS[name], UNSET)
         else:
             return None
         return shown[name].value
@@ -227,7 +245,7 @@ def resolve(
     if docs := _documentation(config, where, found_here):
         shown["docs"] = Setting(docs, where)
     folder = pick("checkpoint_dir")
-    if shown["checkpoint_dir"].source != "default":
+    if shown["checkpoint_dir"].source != UNSET:
         if not isinstance(folder, str) or not folder:
             raise PreflightError(f"{place('checkpoint_dir')} wants the name of a folder")
         for loaded in catalogue:

@@ -161,6 +161,8 @@ def ending_of(wish: Wish, workers: Workers, interrupt: Interrupt, watch: Watch) 
     prepare()
     open_light(workers)
     here = setup.world(workers, chosen, lambda: bool(interrupt.name))
+    if setup.meets(chosen, here):
+        chosen = chosen.among(here.size)
     company = _company(workers, chosen, here, catalogue)
     selected = setup.selected(catalogue, chosen, company is not None)
     plan = Plan(

@@ -22,7 +22,8 @@ def planned(
 ) -> Planned:
     """All of it, found out without running a check."""
     here = world(workers, chosen, wake)
-    meeting = meets(chosen, here)
+    if meeting := meets(chosen, here):
+        chosen = chosen.among(here.size)
     found = tuple(_steps(catalogue, chosen, here, meeting))
     nproc = Setting(here.met, here.facts["nproc"].source)
     return Planned(

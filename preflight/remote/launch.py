@@ -51,6 +51,8 @@ END_SECONDS = 12.0
 LAUNCHES = 3
 """As often srun may be started, see launch_worker.py."""
 ANSWER_LIMIT = 512 << 20
+GPUS_MOST = 16
+"""Of a node, of which only its agent will know."""
 COUNT = r"[1-9]\d{0,3}"
 """A number of GPUs or tasks in SLURM's environment."""
 GROUP = "fanout"
@@ -132,14 +134,16 @@ def ending_of(
     open_light(workers)
     hosts = _resolve_hosts(launch, workers, interrupt)
     flags = _agent_flags(wish.flags, chosen, launch, hosts)
-    call = _start_agents(replace(wish, flags=flags), launch, hosts, chosen.deadline, workers)
+    deadline = chosen.among(len(hosts) * (flags.nproc or GPUS_MOST)).deadline
+    call = _start_agents(replace(wish, flags=flags), launch, hosts, deadline, workers)
     places = {name: RemoteNode(name, number) for number, name in enumerate(hosts)}
     gathering = Gathering(launch.program, launch.slurm, places)
-    enough = _gather(gathering, call, chosen.deadline, workers, interrupt, watch)
+    enough = _gather(gathering, call, deadline, workers, interrupt, watch)
     _raise_worker_failure(gathering, call.result)
     together = merge_gathered(
         gathering, _empty_run(launch, hosts, flags, started), flags.nproc, catalogue.of_meeting
     )
+    chosen = chosen.among(together.topology.size)
     shown = {name: s for name, s in together.settings.items() if name == "nproc"}
     together = replace(
         together,

@@ -659,3 +659,15 @@ def test_a_file_that_was_found_here_says_not_where_to_read(catalogue: Catalogue)
     table = {"docs": "https://docs.example"}
     with pytest.raises(PreflightError, match="only a file that --config names"):
         config.resolve(Flags(), table, file.HERE, catalogue, TODAY)
+
+
+def test_what_nobody_has_set_grows_with_the_ranks(resolve: Any) -> None:
+    small = resolve()
+    assert small.among(8) == small
+    large = small.among(100_000)
+    assert (large.deadline, large.arrive) == (340, 80)
+    assert large.shown["deadline"] == Setting(340, "default for 100,000 ranks")
+    assert small.among(10**9).deadline < 500
+    own = resolve(Flags(deadline="20s"), "arrive = '5s'").among(100_000)
+    assert (own.deadline, own.arrive) == (20, 5)
+    assert own.shown["deadline"].source == "--deadline"
