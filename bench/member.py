@@ -55,7 +55,7 @@ who would be blamed for what they had to wait for it."""
 class World:
     """What is started: one agent of `each` ranks for each of `nodes`. None of rank `absent`, two of
     rank `twin`, and one with a setting that nobody else has. The leader waits `arrive` seconds, and
-    PER_AGENT_SECONDS are added to its deadline; 0: both are what they are where nobody sets them."""
+    its deadline is later for each of them; 0: both are what they are where nobody sets them."""
 
     nodes: int
     arrive: float
