@@ -178,15 +178,16 @@ def explain(
     except PreflightError:
         from preflight.render import symptoms
 
+        message = symptoms.known_message(name)
         # an id or a code with a typo is no text to search for
         found = [] if manual.NAME.fullmatch(name) else symptoms.search(catalogue, name)
-        if not found:
+        if not found and message is None:
             raise
         width = min(110, terminal.width(sys.stdout))
         if output == "json":
             printed(json_text([{"check": of.id, "code": code} for of, code in found]))
         else:
-            printed(terminal.spelled(symptoms.candidates(found, name, width)))
+            printed(terminal.spelled(symptoms.candidates(found, message, name, width)))
         return
     if output == "json":
         printed(json_text(manual.data(loaded)))

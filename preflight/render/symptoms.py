@@ -1,7 +1,8 @@
 """What users see of a fault, and which findings explain it: `explain TEXT` and `diagnose`. Pure.
 
 The messages of torch, NCCL and SLURM that the checks themselves quote, in "Seen as" and in `means`,
-are what is looked for: who writes a finding well has made it searchable.
+are what is looked for: who writes a finding well has made it searchable. Those of known_messages.py
+go before them.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import zip_longest
 
 from preflight.frozen import dataclass
 from preflight.humanize import parties, plural
 from preflight.model import FindingType
 from preflight.registry import Catalogue, Loaded
+from preflight.render.known_messages import MESSAGES, Message, MessageKind
 from preflight.render.layout import wrapped
 from preflight.sanitize import legible
 
@@ -63,12 +66,13 @@ LINE = 4000
 @dataclass(frozen=True, slots=True)
 class Symptom:
     """A message, as a pattern, and the findings (check id, code) that it may be seen of; code is
-    empty where the check as a whole quotes it."""
+    empty where the check as a whole quotes it. known: what is known of it beyond that."""
 
     words: str
     pattern: re.Pattern[str]
     part: str
     findings: tuple[tuple[str, str], ...]
+    known: Message | None = None
 
     def matches(self, text: str, lowered: str) -> bool:
         """Whether a line holds it; `part`, letters that have to be there, is found faster."""
@@ -93,7 +97,28 @@ def symptoms(catalogue: Catalogue) -> tuple[Symptom, ...]:
             spelled.setdefault(_key(words), words)
             found.setdefault(_key(words), []).append((loaded.id, ""))
     made = (_symptom(spelled[key], of) for key, of in found.items())
-    return tuple(sorted(made, key=lambda symptom: -symptom.length))
+    return (*_known(), *sorted(made, key=lambda symptom: -symptom.length))
+
+
+def _places(message: Message) -> Iterable[tuple[str, str]]:
+    for place in message.findings:
+        check, _, code = place.partition(":")
+        yield check, code
+
+
+@cache
+def _known() -> tuple[Symptom, ...]:
+    """The messages of known_messages.py, in their order: special ones stand before general ones."""
+    made = []
+    for message in MESSAGES:
+        findings = tuple(_places(message))
+        for words in message.words:
+            parts = [part.strip() for part in words.split("…")]
+            # a number that ends there is no part of a longer one
+            pattern = r".{0,200}?".join(map(re.escape, parts)) + r"(?!\d)" * words[-1].isdigit()
+            part = max(parts, key=len).lower()
+            made.append(Symptom(words, re.compile(pattern, re.IGNORECASE), part, findings, message))
+    return tuple(made)
 
 
 def _symptom(words: str, findings: Sequence[tuple[str, str]]) -> Symptom:
@@ -125,9 +150,43 @@ def _pattern(words: str) -> re.Pattern[str]:
 # --- explain TEXT ---
 
 
+def known_message(text: str) -> Message | None:
+    """What is known of a message, which may have several lines: of its first error, else of what
+    follows from one."""
+    lines = text.splitlines()[: MOST * MOST]
+    found = [known for line in lines if (known := _known_line(line)) is not None]
+    if not found:  # or one that was broken into lines
+        return _known_line(" ".join(lines))
+    return min(found, key=lambda message: list(MessageKind).index(message.kind))
+
+
+def _known_line(line: str) -> Message | None:
+    text = line[:LINE]
+    lowered = text.lower()
+    return next((symptom.known for symptom in _known() if symptom.matches(text, lowered)), None)
+
+
 def search(catalogue: Catalogue, text: str) -> list[tuple[Loaded, str]]:
     """The findings that fit a message or words best, the best first. A check whose name has a
-    word of them is one, with an empty code."""
+    word of them is one, with an empty code. Words count only where no message is known."""
+    if (message := known_message(text)) is not None:
+        return [(catalogue.checks[check], code) for check, code in _places(message)]
+    quoted: dict[tuple[str, str], float] = {}
+    for symptom in symptoms(catalogue):
+        if symptom.pattern.search(text) or (
+            len(text) > 7 and text.lower() in symptom.words.lower()
+        ):
+            for place in symptom.findings:
+                more = symptom.length * (2 if place[1] else 1)
+                quoted[place] = max(quoted.get(place, 0.0), more)
+    scores = quoted or _by_words(catalogue, text)
+    places = sorted(scores, key=lambda place: -scores[place])
+    least = scores[places[0]] / 4 if places else 0.0
+    return [(catalogue.checks[c], code) for c, code in places if scores[c, code] >= least][:MOST]
+
+
+def _by_words(catalogue: Catalogue, text: str) -> dict[tuple[str, str], float]:
+    """How well each finding fits the words of a text: rare ones count more."""
     entries = {
         (loaded.id, code): _words_of(loaded, code, kind)
         for loaded in catalogue
@@ -144,15 +203,7 @@ def search(catalogue: Catalogue, text: str) -> list[tuple[Loaded, str]]:
             score += best * math.log(1 + len(entries) / (1 + common[word]))
         if score:
             scores[entry] = score
-    for symptom in symptoms(catalogue):
-        if symptom.pattern.search(text) or (
-            len(text) > 7 and text.lower() in symptom.words.lower()
-        ):
-            for place in symptom.findings:
-                scores[place] = scores.get(place, 0.0) + 20.0 * (2 if place[1] else 1)
-    places = sorted(scores, key=lambda place: -scores[place])
-    least = scores[places[0]] / 4 if places else 0.0
-    return [(catalogue.checks[c], code) for c, code in places if scores[c, code] >= least][:MOST]
+    return scores
 
 
 def _words_of(loaded: Loaded, code: str, kind: FindingType | None) -> dict[str, float]:
@@ -169,20 +220,51 @@ def _words_of(loaded: Loaded, code: str, kind: FindingType | None) -> dict[str, 
     return weights
 
 
-def candidates(found: Sequence[tuple[Loaded, str]], text: str, width: int) -> str:
+SAID_LATER = "said because something else has failed before"
+KINDS = {
+    MessageKind.ERROR: "",
+    MessageKind.FOLLOWS: SAID_LATER,
+    MessageKind.HARMLESS: "harmless by itself",
+}
+
+
+def candidates(
+    found: Sequence[tuple[Loaded, str]], message: Message | None, text: str, width: int
+) -> str:
     """What `explain` prints where a text is neither an id nor a code."""
-    lines = [
-        f"{plural(len(found), 'candidate')} for {legible(text, longest=60)!r}, the best first",
-        "",
-    ]
+    lines = []
+    if message is not None:
+        for label, told in _known_of(message):
+            lines += _beside(label, told, width)
+        if found:
+            lines += ["", " could be, the most likely first"]
+    else:
+        quoted = legible(text, longest=60)
+        lines += [f"{plural(len(found), 'candidate')} for {quoted!r}, the best first", ""]
     for loaded, code in found:
         name = f"{loaded.id}:{code}" if code else loaded.id
         told = loaded.module.FINDINGS[code].cause if code else loaded.question
         lines.append(f" {name}")
         lines += [f"   {part}" for part in wrapped(told, width - 3)]
-        lines.append(f"   preflight run --only {loaded.id}")
-    lines += ["", " More: preflight explain NAME"]
+        lines.append(f"   preflight {_next(((loaded.id, code),))[0]}")
+    if found:
+        lines += ["", " More: preflight explain NAME"]
     return "".join(f"{line}\n" for line in lines)
+
+
+def _known_of(message: Message) -> Iterable[tuple[str, str]]:
+    """What is known of a message, each with its label."""
+    if KINDS[message.kind]:
+        yield "this is", KINDS[message.kind]
+    yield "means", message.means
+    if message.do:
+        yield "do", message.do
+
+
+def _beside(label: str, text: str, width: int) -> list[str]:
+    """A text with its label to the left of its first line."""
+    parts = zip_longest([label], wrapped(text, width - 14), fillvalue="")
+    return [f"   {label:<10} {part}" for label, part in parts]
 
 
 # --- diagnose ---
@@ -198,7 +280,19 @@ class SeenLine:
     rank: int | None
     message: str
     findings: tuple[tuple[str, str], ...]
+    known: Message | None = None
     count: int = 1
+
+    @property
+    def later(self) -> bool:
+        """Whether it is said once something else has failed."""
+        if self.known is not None:
+            return self.known.kind is MessageKind.FOLLOWS
+        return OF_A_LOST_PEER.search(self.text) is not None
+
+    @property
+    def harmless(self) -> bool:
+        return self.known is not None and self.known.kind is MessageKind.HARMLESS
 
     @property
     def checks(self) -> tuple[str, ...]:
@@ -216,12 +310,14 @@ def known_lines(log: str, catalogue: Catalogue) -> list[SeenLine]:
         matching = [symptom for symptom in table if symptom.matches(text, lowered)]
         if not matching:
             continue
-        message = matching[0].words
-        if (old := first.get(message)) is not None:
-            first[message] = replace(old, count=old.count + 1)
+        message, known = matching[0].words, matching[0].known
+        kind = message if known is None else known.means
+        if (old := first.get(kind)) is not None:
+            first[kind] = replace(old, count=old.count + 1)
             continue
-        findings = tuple(dict.fromkeys(place for s in matching for place in s.findings))
-        first[message] = SeenLine(number, text.strip(), _rank(text), message, findings)
+        listed = [matching[0]] if known is not None else matching
+        findings = tuple(dict.fromkeys(place for s in listed for place in s.findings))
+        first[kind] = SeenLine(number, text.strip(), _rank(text), message, findings, known)
     return sorted(first.values(), key=lambda seen: seen.number)
 
 
@@ -238,31 +334,35 @@ def diagnosis(seen: Sequence[SeenLine], name: str, lines: int, width: int) -> st
         )
     known = sum(one.count for one in seen)
     made = [f"{legible(name)}: {known} of {plural(lines, 'line')} known, seen in the log", ""]
-    later = [one for one in seen if OF_A_LOST_PEER.search(one.text)]
-    if len(later) < len(seen):
-        seen = [one for one in seen if one not in later]
+    harmless = [one for one in seen if one.harmless]
+    later = [one for one in seen if one.later]
+    if len(later) + len(harmless) < len(seen):  # else they are all there is
+        seen = [one for one in seen if one not in later and one not in harmless]
+    elif later:
+        seen, later = later, []
     else:
-        later = []
+        harmless = []
     for one in seen[:MOST]:
         who = f" · rank {one.rank}" if one.rank is not None else ""
         more = f" · {plural(one.count, 'line')} like it" if one.count > 1 else ""
         made.append(f" line {one.number}{who}{more}")
         made += [f"   {part}" for part in wrapped(legible(one.text, longest=240), width - 3)]
-        for label, part in zip_longest(
-            ["could be"], wrapped(_names(one), width - 14), fillvalue=""
-        ):
-            made.append(f"   {label:<10} {part}")
-        for label, command in zip_longest(["run next"], _next(one), fillvalue=""):
-            made.append(f"   {label:<10} preflight {command}")
+        for label, told in _known_of(one.known) if one.known is not None else ():
+            made += _beside(label, told, width)
+        if one.findings:
+            made += _beside("could be", _names(one), width)
+            for label, command in zip_longest(["run next"], _next(one.findings), fillvalue=""):
+                made.append(f"   {label:<10} preflight {command}")
     if len(seen) > MOST:
         made += ["", f" {plural(len(seen) - MOST, 'more kind')} of lines"]
-    if later:
-        numbers = ", ".join(str(one.number) for one in later[:MOST])
-        said = f"line {numbers}" if len(later) == 1 else f"lines {numbers}"
-        made += [
-            "",
-            *wrapped(f" {said}: said when a rank is gone, so most likely consequences", width),
-        ]
+    for ones, why in (
+        (later, "said when something else has failed, so most likely consequences"),
+        (harmless, "harmless"),
+    ):
+        if ones:
+            numbers = ", ".join(str(one.number) for one in ones[:MOST])
+            said = f"line {numbers}" if len(ones) == 1 else f"lines {numbers}"
+            made += ["", *wrapped(f" {said}: {why}", width)]
     return "".join(f"{line}\n" for line in made)
 
 
@@ -272,12 +372,13 @@ def _names(seen: SeenLine) -> str:
     return parties(codes or list(seen.checks), NAMED)
 
 
-def _next(seen: SeenLine) -> list[str]:
-    """The commands that test it. What a job does wrong is seen while it runs: that comes first
-    where most that the message is known of is such."""
-    named = [check for check, code in seen.findings if code] or seen.checks
-    ours = [check for check in seen.checks if not check.startswith("job.")]
-    rehearsed = ["rehearse -- CMD"] if len(ours) < len(seen.checks) else []
+def _next(findings: Sequence[tuple[str, str]]) -> list[str]:
+    """The commands that test them; none where there are none. What a job does wrong is seen while
+    it runs: that comes first where most of them are such."""
+    checks = tuple(dict.fromkeys(check for check, _ in findings))
+    named = [check for check, code in findings if code] or checks
+    ours = [check for check in checks if not check.startswith("job.")]
+    rehearsed = ["rehearse -- CMD"] if len(ours) < len(checks) else []
     tested = [f"run --only {','.join(ours)}"] if ours else []
     job_first = 2 * sum(check.startswith("job.") for check in named) > len(named)
     return [*rehearsed, *tested] if job_first else tested or rehearsed
@@ -292,6 +393,8 @@ def as_data(seen: Sequence[SeenLine]) -> list[Mapping[str, object]]:
             "rank": one.rank,
             "text": one.text,
             "message": one.message,
+            "kind": str(one.known.kind) if one.known is not None else None,
+            "means": one.known.means if one.known is not None else None,
             "findings": [{"check": check, "code": code} for check, code in one.findings],
         }
         for one in seen
