@@ -871,4 +871,11 @@ GENERAL = (
     ),
 )
 
+UNKNOWN_EXCEPTION = Message(
+    words=("Traceback (most recent call last)",),
+    means="an uncaught exception of the script or of a library: its traceback stands right above",
+    findings=("job.ranks:rank-raised",),
+)
+"""The last line of a traceback that is no message of the others."""
+
 MESSAGES = (*RENDEZVOUS, *COLLECTIVES, *NCCL, *GPUS, *PROCESSES, *GENERAL)

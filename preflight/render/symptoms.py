@@ -19,7 +19,7 @@ from preflight.frozen import dataclass
 from preflight.humanize import parties, plural
 from preflight.model import FindingType
 from preflight.registry import Catalogue, Loaded
-from preflight.render.known_messages import MESSAGES, Message, MessageKind
+from preflight.render.known_messages import MESSAGES, UNKNOWN_EXCEPTION, Message, MessageKind
 from preflight.render.layout import wrapped
 from preflight.sanitize import legible
 
@@ -51,6 +51,12 @@ OF_A_LOST_PEER = re.compile(
 )
 """What the others and the launcher say once a rank is gone, and what it says itself as it goes: of
 a log that holds anything else, that is more likely the cause."""
+
+BEGUN = "Traceback (most recent call last)"
+RAISED = re.compile(
+    r"(?:\[?(?:rank|default)?\s?\d{1,6}\]?\s?:\s?)?([A-Za-z_][\w.]*(?:Error|Exception))(:|$)"
+)
+"""A traceback's first line; and its last one, with the exception, behind who says it."""
 
 WORD = re.compile(r"[a-z0-9_]+")
 MOST = 10
@@ -304,14 +310,19 @@ def known_lines(log: str, catalogue: Catalogue) -> list[SeenLine]:
     message that is in it; what quotes a part of it may be meant as well."""
     table = symptoms(catalogue)
     first: dict[str, SeenLine] = {}
+    tracing: set[int | None] = set()
     for number, line in enumerate(log.splitlines(), 1):
         text = line[:LINE]
         lowered = text.lower()
+        if BEGUN in text:
+            tracing.add(_rank(text))
         matching = [symptom for symptom in table if symptom.matches(text, lowered)]
+        if not matching and _rank(text) in tracing and (raised := RAISED.match(text)):
+            matching = [_uncaught(raised[1])]
         if not matching:
             continue
         message, known = matching[0].words, matching[0].known
-        kind = message if known is None else known.means
+        kind = message if known in (None, UNKNOWN_EXCEPTION) else known.means
         if (old := first.get(kind)) is not None:
             first[kind] = replace(old, count=old.count + 1)
             continue
@@ -319,6 +330,10 @@ def known_lines(log: str, catalogue: Catalogue) -> list[SeenLine]:
         findings = tuple(dict.fromkeys(place for s in listed for place in s.findings))
         first[kind] = SeenLine(number, text.strip(), _rank(text), message, findings, known)
     return sorted(first.values(), key=lambda seen: seen.number)
+
+
+def _uncaught(name: str) -> Symptom:
+    return Symptom(name, RAISED, "", tuple(_places(UNKNOWN_EXCEPTION)), UNKNOWN_EXCEPTION)
 
 
 def _rank(line: str) -> int | None:

@@ -104,3 +104,29 @@ def test_one_without_a_check_has_advice_alone() -> None:
     assert (ended.code, "could be" in ended.out) == (0, False)
     assert "\n   do         checkpoint(..., use_reentrant=False)" in ended.out
     assert "run next" not in diagnosis(known_lines(line, CATALOGUE), "log", 1, 80)
+
+
+FAILED = """\
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "/job/train.py", line 40, in <module>
+[rank1]:     batch["labels"]
+[rank1]: KeyError: 'labels'
+[rank0]: Traceback (most recent call last):
+[rank0]:   File "/job/train.py", line 44, in <module>
+[rank0]: RuntimeError: [/gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.1.0.2]:4132
+E1126 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: 1) local_rank: 1
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+"""
+
+
+def test_an_exception_of_the_script_is_the_cause_of_what_the_others_say() -> None:
+    printed = diagnosis(known_lines(FAILED, CATALOGUE), "log", 9, 80)
+    assert printed.count("could be") == 1
+    assert " line 4 · rank 1\n   [rank1]: KeyError: 'labels'\n" in printed
+    assert " lines 7, 8, 9: said when something else has failed" in printed
+
+
+@pytest.mark.parametrize("line", ["KeyError: 'labels' of sample 7, skipped", "no ValueError: here"])
+def test_what_is_in_no_traceback_is_no_exception(line: str) -> None:
+    assert known_lines(f"[rank0]: Traceback (most recent call last):\n{line}", CATALOGUE) == []
+    assert known_lines(line, CATALOGUE) == []
