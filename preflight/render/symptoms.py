@@ -68,6 +68,10 @@ NAMED = 5
 LINE = 4000
 """Characters of a line of a log that are looked at."""
 
+FORMS = 4096
+"""Lines that are no message, with 0 for each digit: NCCL's INFO lines are of a few forms."""
+DIGIT = re.compile(r"\d")
+
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
@@ -311,12 +315,18 @@ def known_lines(log: str, catalogue: Catalogue) -> list[SeenLine]:
     table = symptoms(catalogue)
     first: dict[str, SeenLine] = {}
     tracing: set[int | None] = set()
+    numbered = tuple(symptom for symptom in table if DIGIT.search(symptom.words))
+    unknown: set[str] = set()
     for number, line in enumerate(log.splitlines(), 1):
         text = line[:LINE]
         lowered = text.lower()
         if BEGUN in text:
             tracing.add(_rank(text))
-        matching = [symptom for symptom in table if symptom.matches(text, lowered)]
+        form = DIGIT.sub("0", text)
+        possible = numbered if form in unknown else table
+        matching = [symptom for symptom in possible if symptom.matches(text, lowered)]
+        if not matching and len(unknown) < FORMS:
+            unknown.add(form)
         if not matching and _rank(text) in tracing and (raised := RAISED.match(text)):
             matching = [_uncaught(raised[1])]
         if not matching:
