@@ -111,11 +111,18 @@ def joins_of(word: object, pid: int, began: float, refused: Mapping[Place, str])
     )
 
 
-def with_last_look(end: End, history: History | None, gone: float) -> End:
-    """Of one that ended without saying where: the place of its last sample."""
-    if history is None or end.how != "vanished" or end.frames or not history.stack:
+def with_last_look(end: End, history: History | None, wall: float) -> End:
+    """Of one that ended without saying where: the place of its last sample. Of one that raised: the
+    last one at which it did not wait for others, which may long have waited for it. `wall`: what
+    the wall clock is ahead of the one of samples."""
+    if history is None:
         return end
-    ago = round(max(0.0, gone - history.answered), 1)
+    stack, at = history.away
+    if end.how == "raised" and stack:
+        return replace(end, last=stack, ago=round(max(0.0, end.at - wall - at), 1))
+    if end.how != "vanished" or end.frames or not history.stack:
+        return end
+    ago = round(max(0.0, end.at - wall - history.answered), 1)
     pending = any(entered > through for entered, through in history.groups.values())
     return replace(end, last=history.stack, ago=ago, open=pending or history.at == "collective")
 

@@ -168,7 +168,7 @@ def _end(seen: Watched, pid: int, word: Answer | None) -> End | None:
     at, code = gone or (seen.over, None)
     crash = client.parse_faulthandler(seen.crashes.get(pid, ""))
     end = aggregate.end_of(word, at + seen.wall, code, crash)
-    end = aggregate.with_last_look(end, seen.known.get(pid), at)
+    end = aggregate.with_last_look(end, seen.known.get(pid), seen.wall)
     if seen.cut and (end.at > seen.over + seen.wall or end.text.startswith(STOPPED)):
         return None  # it ended by the signal
     return end

@@ -85,13 +85,14 @@ may be: attempts are often made at twice the distance each time."""
 @dataclass(frozen=True, slots=True)
 class Moved:
     """Bytes that a process and those below it have moved since they were looked at first: over
-    `net`, and through `files`; `below`: what its children have of net. `peer`: the other end of the
-    busiest connection since the last look."""
+    `net`, and through `files`; `below` and `files_below`: what its children have of these. `peer`:
+    the other end of the busiest connection since the last look."""
 
     net: int = 0
     files: int = 0
     below: int = 0
     peer: str = ""
+    files_below: int = 0
 
 
 NOTHING = Moved()
@@ -144,6 +145,8 @@ class History:
     responder."""
     at: str = "own"
     stack: tuple[Frame, ...] = ()
+    away: tuple[tuple[Frame, ...], float] = ((), 0.0)
+    """Where it was seen last that is no call for which it waits for other ranks, and when."""
     steps: int = 0
     batches: int = 0
     loader: Loader | None = None
@@ -245,7 +248,11 @@ class History:
         self.below = max(0.0, last.below - first.below) / seconds
         one, two = first.moved, last.moved
         self.moves = Moved(
-            two.net - one.net, two.files - one.files, two.below - one.below, two.peer or one.peer
+            two.net - one.net,
+            two.files - one.files,
+            two.below - one.below,
+            two.peer or one.peer,
+            two.files_below - one.files_below,
         )
         # R: it would go on if it were given a CPU
         if self.cpu >= IDLE or look.state == "R":
@@ -257,11 +264,16 @@ class History:
 
     def _works_elsewhere(self) -> bool:
         """Whether its connections, files or children show that it goes on. A few bytes count only
-        where its main thread waits for them: others may be a logger's or a tracker's."""
+        where its main thread waits for them: others may be a logger's or a tracker's. Where it
+        waits for a DataLoader's workers, only what these move counts."""
         few = self.moves.net if self.asks else 0
         few = self.moves.below if self.awaits_child else few
         children = self.below >= IDLE and self.at == "own"
-        return children or few > 0 or max(self.moves.net, self.moves.files) >= BULK
+        moves = self.moves
+        many = max(moves.net, moves.files)
+        if self.at == "loader" and self.loader is not None and self.loader.workers:
+            many = max(moves.below, moves.files_below)
+        return children or few > 0 or many >= BULK
 
     @property
     def asks(self) -> bool:
@@ -304,6 +316,8 @@ class History:
         self.leaving = pulse.get("leaving") is True
         self._note_waits(at, mapping_or_empty(pulse.get("store")), pulse.get("sleeps"))
         self.at = self._place(at)
+        if self.at in ("own", "loader"):
+            self.away = (self.stack, at)
         calls = str(pulse.get("calls", ""))
         self.gpu_wait = waits_for_gpu(stack, calls if self.gpu_limit else "")
         if self.done >= WARM and not last:

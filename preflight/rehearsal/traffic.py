@@ -148,9 +148,13 @@ class Traffic:
             busiest = max(mine | further, key=lambda i: grown.get(i, 0), default=0)
             most = open_now.get(busiest) if grown.get(busiest, 0) else None
             peer = f"{most.peer}:{most.port}" if most is not None else ""
-            files = sum(self._grown_files(p) for p in (pid, *below))
+            files, further_files = self._grown_files(pid), sum(map(self._grown_files, below))
             self._moved[pid] = Moved(
-                before.net + own + under, before.files + files, before.below + under, peer
+                before.net + own + under,
+                before.files + files + further_files,
+                before.below + under,
+                peer,
+                before.files_below + further_files,
             )
         self._seen = {inode: one.moved for inode, one in open_now.items()}
 

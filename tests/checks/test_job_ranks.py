@@ -326,6 +326,16 @@ BUSY = (
         job(told(100.2, GAVE_UP), told(100.19, RELEASED), busy(0.3)),
         2,
     ),
+    fails(
+        "rank-late",
+        "came when the others had given up, and lost its peer then",
+        job(told(100.2, SHORT), replace(told(103.0), last=(STEP,), ago=0.5), TERM),
+        1,
+    ),
+    raises(
+        "had waited as long, and lost its peer",
+        job(told(100.2, SHORT), replace(told(100.3), last=(STEP,), ago=8.1), TERM),
+    ),
     raises("seen long before", job(told(100.2, SHORT), busy(3.0), TERM)),
     raises("had a collective open", job(told(100.2, SHORT), busy(0.3, open=True), TERM)),
     raises("lost a peer, and did not give up", job(told(100.2), busy(0.3), TERM)),

@@ -78,7 +78,8 @@ class End:
     text    of an exception: its type and message in one line
     frames  where it was raised, or where it crashed
     last    of one that says nothing of that: where it was when it was looked at last, `ago` seconds
-            before its end
+            before its end; of one that raised: where it was when it last was in no call for which
+            it waits for other ranks
     open    it had called a collective then that was not done
     whole   more of a text that is longer, of an error that says what matters at its end
     """

@@ -96,14 +96,19 @@ def test_only_an_error_of_a_gpu_is_kept_at_length() -> None:
 def test_where_one_was_seen_last_is_told_where_nothing_else_is() -> None:
     here = (Frame("train.py", 3, "step", own=True),)
     seen = History(7, 0.0, stack=here, answered=41.3)
-    lost = aggregate.end_of(None, 1e9, -9)
-    told = aggregate.with_last_look(lost, seen, 42.0)
+    lost = aggregate.end_of(None, 1042.0, -9)
+    told = aggregate.with_last_look(lost, seen, 1000.0)
     assert (told.last, told.ago) == (here, 0.7)
-    assert aggregate.with_last_look(lost, None, 42.0) == lost
-    crashed = aggregate.end_of(None, 1e9, -11, here)
-    assert aggregate.with_last_look(crashed, seen, 42.0) == crashed
-    left = aggregate.end_of({"how": "exited"}, 1e9, 0)
-    assert aggregate.with_last_look(left, seen, 42.0) == left
+    assert aggregate.with_last_look(lost, None, 1000.0) == lost
+    crashed = aggregate.end_of(None, 1042.0, -11, here)
+    assert aggregate.with_last_look(crashed, seen, 1000.0) == crashed
+    left = aggregate.end_of({"how": "exited"}, 1042.0, 0)
+    assert aggregate.with_last_look(left, seen, 1000.0) == left
+    gone = aggregate.end_of({"how": "raised", "at": 1042.0}, 1043.0, 1)
+    assert aggregate.with_last_look(gone, seen, 1000.0) == gone
+    seen.away = ((Frame("eval.py", 9, "score", own=True),), 39.5)
+    told = aggregate.with_last_look(gone, seen, 1000.0)
+    assert (told.last, told.ago) == (seen.away[0], 2.5)
 
 
 def test_what_a_rank_says_when_it_joins() -> None:

@@ -258,12 +258,15 @@ def test_what_a_process_tells_is_hostile(told: dict[str, Any]) -> None:
 
 def elsewhere(stack: list[Any], net: int = 0, *, gpu: int = 0, **below: float) -> History:
     """One whose stack and CPU show nothing for 10 s; `net`: bytes a second, also as `child` bytes;
-    `below`: CPU of its children."""
+    `below`: CPU of its children, their bytes over TCP (`child`), through files (`reads`), and the
+    `workers` of its DataLoader."""
     history = History(1, 0.0)
     for number in range(21):
         at = number / 2
         told = pulse(stack, **({"gpu": [1, gpu]} if gpu else {}))
-        moved = Moved(int(net * at), 0, int(below.get("child", 0) * at), "192.0.2.7:443")
+        told["loader"] = {"workers": int(below.get("workers", 0))}
+        child, reads = int(below.get("child", 0) * at), int(below.get("reads", 0) * at)
+        moved = Moved(int(net * at), reads, child, "192.0.2.7:443", reads)
         cpu = below.get("cpu", 0.0) * at
         history.add_sample(ProcessSample(at, cpu, 0, "S", pulse=told, below=cpu, moved=moved))
     return history
@@ -280,6 +283,14 @@ def elsewhere(stack: list[Any], net: int = 0, *, gpu: int = 0, **below: float) -
         pytest.param(
             elsewhere(WAITING, 64 << 10), True, id="a large all-reduce over a slow network"
         ),
+        pytest.param(
+            elsewhere(LOADING, 1 << 20, workers=2), False, id="a log is sent, its workers hang"
+        ),
+        pytest.param(
+            elsewhere(LOADING, 1 << 20, child=1 << 20, workers=2), True, id="its workers download"
+        ),
+        pytest.param(elsewhere(LOADING, reads=1 << 20, workers=2), True, id="its workers read"),
+        pytest.param(elsewhere(LOADING, 1 << 20), True, id="reads its data itself"),
         pytest.param(elsewhere(RUNS, child=300, net=300), True, id="its child downloads"),
         pytest.param(elsewhere(RUNS, cpu=0.5), True, id="its child computes"),
         pytest.param(elsewhere(RUNS, cpu=0.5, gpu=1 << 30), True, id="the same with a GPU"),
