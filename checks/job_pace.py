@@ -8,7 +8,7 @@ Looks at     of each rank of a rehearsed command, over its steps after the first
 Fails if     never: a slow job still trains
 Warns if     a rank waits for its DataLoader in 30 % of its time (in 50 % with a GPU that may
              compute meanwhile; never where the driver says that it is busy in 90 %); 50 collectives
-             per step, half of them below 64 KiB, and all ranks in them in 30 % of the samples; a
+             per step, half of them below 64 KiB, with one open on all ranks in 30 % of the samples; a
              rank or a few hardly ever wait for a collective while the others do in 40 %; over NCCL,
              a rank spends half of its step in own code between the optimizer and the next forward,
              in which it waits for nothing, the others 40 % of a step less, and its GPU has pauses;
@@ -119,6 +119,9 @@ GROWS, GROWN, GROWN_LEAST = 0.8, 3.0, 256 << 10
 """Part of a line's calls that carry more than the one before, how many times as much it is at last,
 and bytes then: a payload that only varies, or starts over, rises in half of its calls."""
 GROWING_CALLS = 8
+ALWAYS, ALWAYS_GROWN, ALWAYS_CALLS = 0.95, 1.5, 40
+"""The same where nearly every one of many calls carries more than the one before: it need not have
+grown as much yet."""
 
 slowing = partial(for_author, status=Status.WARN)
 FINDINGS = {
@@ -311,8 +314,8 @@ def _chatty(rank: Rank) -> bool:
         rank.regular
         and pace.collectives >= MANY
         and 0 < pace.size < SMALL
-        and pace.waiting >= WAITING
-        and pace.waiting * pace.step / pace.collectives <= LATENCY
+        and rank.held >= WAITING
+        and rank.held * pace.step / pace.collectives <= LATENCY
     )
 
 
@@ -322,7 +325,7 @@ def _small(ranks: Sequence[Rank]) -> Found:
         "small-collectives",
         tuple(rank.subject for rank in ranks),
         saw=f"{most.collectives:.0f} collectives per step, half of them of {size(int(most.size))} "
-        f"or less · {_parts([r.pace.waiting for r in ranks])} of the samples are in one · "
+        f"or less · {_parts([r.held for r in ranks])} of the samples have one open · "
         f"{duration(most.step)} per step",
         expected=f"fewer than {MANY}, or larger than {size(SMALL)}",
         confidence=Confidence.LIKELY,
@@ -353,12 +356,10 @@ def _growing(world: World[Pace]) -> Found | None:
 
 
 def _grows(payload: Volume) -> bool:
-    return (
-        payload.calls >= GROWING_CALLS
-        and payload.rises >= GROWS
-        and payload.late >= max(GROWN_LEAST, GROWN * payload.early)
-        and payload.late < math.inf
-    )
+    always = payload.rises >= ALWAYS and payload.calls >= ALWAYS_CALLS
+    often = payload.rises >= GROWS and payload.calls >= GROWING_CALLS
+    grown = payload.early * (ALWAYS_GROWN if always else GROWN)
+    return (always or often) and max(GROWN_LEAST, grown) <= payload.late < math.inf
 
 
 def _slow(ranks: Sequence[Rank]) -> tuple[Rank, ...]:

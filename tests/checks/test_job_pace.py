@@ -145,6 +145,7 @@ HEALTHY = (
     Case("7 calls", growing(calls=7)),
     Case("grows to 100 kB", growing(early=1e3, late=1e5)),
     Case("grows to twice as much", growing(late=2.2e6)),
+    Case("by a third, in each of 60 calls", growing(calls=60, rises=1.0, late=1.5e6)),
     Case("sizes not known", ranks(pace(collectives=400, size=0, waiting=0.5))),
     Case(
         "60 that take 0.1 s each",
@@ -203,6 +204,18 @@ CASES = (
     Case("no distributed job, data", {"n1/0": STARVED}, LOADER, WARN, subject="n1 · rank 0"),
     Case("a list that is sent whole", growing(), "payload-grows", WARN, subject="n1 · rank 0"),
     Case("400 numbers", ranks(*[CHATTY] * 3), SMALL, WARN, subject="n1 · rank 0"),
+    Case(
+        "twice as much after 60 calls, of which each is larger",
+        growing(calls=60, rises=1.0, late=2.2e6),
+        "payload-grows",
+        WARN,
+    ),
+    Case(
+        "inside of backward(): small buckets",
+        ranks(*[pace(collectives=180, size=2400, waiting=0.0, pending=0.8)] * 2),
+        SMALL,
+        WARN,
+    ),
     Case("50 of 63 KiB", ranks(pace(collectives=50, size=64511, waiting=0.3)), SMALL, WARN),
     Case("one saves in each step", saves(0.06, 0.0), SLOW, WARN, subject="n1 · rank 0"),
     Case("one of two", slow(0.0, 0.95), SLOW, WARN, subject="n1 · rank 0"),
@@ -285,7 +298,7 @@ def test_what_is_said_of_a_slow_rank() -> None:
     assert finding.saw == (
         "rank 0 waits for a collective in 2 % of the samples, the others in 90-95 % · rank 0 is "
         "most often at /home/u/train.py:31 in tokenise (90 %), the others elsewhere · "
-        "210 ms per step"
+        "· 210 ms per step"
     )
     assert (finding.blame, finding.confidence) == (Blame.JOB, Confidence.LIKELY)
     assert finding.fields["line"] == "/home/u/train.py:31"
@@ -334,8 +347,8 @@ def test_what_is_said_of_data() -> None:
 def test_what_is_said_of_small_ones() -> None:
     (finding,) = findings(ranks(*[CHATTY] * 6))
     assert finding.saw == (
-        "400 collectives per step, half of them of 4 B or less · 60 % of the samples are in one · "
-        "210 ms per step"
+        "400 collectives per step, half of them of 4 B or less · 60 % of the samples have one open "
+        "· 210 ms per step"
     )
     assert len(finding.subjects) == 6
 
