@@ -298,7 +298,7 @@ def test_what_is_said_of_a_slow_rank() -> None:
     assert finding.saw == (
         "rank 0 waits for a collective in 2 % of the samples, the others in 90-95 % · rank 0 is "
         "most often at /home/u/train.py:31 in tokenise (90 %), the others elsewhere · "
-        "· 210 ms per step"
+        "210 ms per step"
     )
     assert (finding.blame, finding.confidence) == (Blame.JOB, Confidence.LIKELY)
     assert finding.fields["line"] == "/home/u/train.py:31"
