@@ -3,18 +3,20 @@
 Level        deep
 Looks at     of each rank of a rehearsed command: samples and elements of the batches that its
              DataLoader gave for its steps; seed, epoch and part of torch's DistributedSampler in
-             each pass; what torch has reserved on its GPU, and what the driver
-             tells of that once a second: utilisation, SM clock, memory, power; on the host the time
-             in DDP's forward, from there to the optimizer, in the optimizer, and from there
-             to the next forward; CPU time
+             each pass, what else divides the samples among ranks, and whether the dataset is a
+             rank's own part already (indices, file names, rows of a larger tensor); what torch has
+             reserved on its GPU, and what the driver tells of that once a second: utilisation, SM
+             clock, memory, power; on the host the time in DDP's forward, from there to the
+             optimizer, in the optimizer, and from there to the next forward; CPU time
 Fails if     never: uneven work trains, too
 Warns if     a rank has a quarter more samples per batch than most, or as many samples with a third
              more elements (longer sequences), or most have that much more than it; the ranks take
              their parts of one dataset from different orders of it, some shards are loaded by no
-             rank, or all ranks give DDP the same inputs in all steps that are looked at; three
-             training epochs have the same shuffle order; a rank has 30 % and 1 GiB more on its GPU
-             than most, and half of the GPU's memory; a loaded GPU's SM clock is a fifth below that
-             of at least two others of its model; in 30 % of the looks a rank waits for its GPU
+             rank, samples are divided among the ranks twice, or all ranks give DDP the same inputs
+             in all steps that are looked at; three training epochs have the same shuffle order; a
+             rank has 30 % and 1 GiB more on its GPU than most, and half of the GPU's memory; a
+             loaded GPU's SM clock is a fifth below that of at least two others of its model; in
+             30 % of the looks a rank waits for its GPU
              (.item(), .cpu(), float(loss), `if loss > y`, synchronize(), a tensor that is printed),
              which idles in 20 % of the time; on the CPU, every rank spends 40 % of its usual step
              and 30 ms in own code between the optimizer and the next forward, but for the
@@ -45,9 +47,12 @@ from preflight.domains.job.record import Loader
 from preflight.domains.job.replica import odd_ones
 from preflight.domains.job.shared_data import (
     Dealt,
+    SharedTwice,
+    Shares,
     missed,
     repeated,
     same_inputs,
+    shared_twice,
     taken,
     told_apart,
     unlike_orders,
@@ -161,6 +166,15 @@ FINDINGS = {
         "{line!s}, or rank=torch.distributed.get_rank()",
         status=Status.WARN,
     ),
+    "data-shared-twice": for_author(
+        headline="the data is divided among the ranks twice: {seen}",
+        cause="a dataset that is a rank's own part already (shard(), data[rank::world_size], a "
+        "Subset of it) in a DataLoader with a DistributedSampler; a DataLoader with a "
+        "DistributedSampler given to Accelerate, which divides it as well",
+        means="no error at all: an epoch uses only a part of the samples, and ends earlier",
+        text="let one of these divide the samples of the loop at {line!s}: {hint!s}",
+        status=Status.WARN,
+    ),
     "inputs-same": for_author(
         headline="all ranks compute with the same batches: {seen}",
         cause="a DataLoader without a DistributedSampler and with the same seed on all ranks, an "
@@ -225,6 +239,7 @@ class Work:
     batches: int = 0
     """Got from all its DataLoaders."""
     world: int = 0
+    shares: tuple[Shares, ...] = ()
     shared: bool = False
     """All that it wraps is in DDP of all ranks, which exchange nothing else."""
 
@@ -270,6 +285,7 @@ def observe(host: Host, ctx: Context) -> Work:
         data=seen.calls.loader,
         batches=seen.calls.batches,
         world=seen.life.world,
+        shares=seen.shares,
         shared=any(model.kind == "ddp" for model in seen.models)
         and not seen.exchanges
         and not any("own_group" in model.options for model in seen.models),
@@ -285,6 +301,7 @@ def judge(world: World[Work], expect: Expect) -> Iterator[Found]:
     shared = list(_shards_unused(ranks))
     yield from shared or _orders(ranks)
     yield from () if shared else _same(ranks)
+    yield from () if shared else _shared_twice(ranks)
     yield from _repeats(ranks)
     yield from _memory(ranks)
     yield from _clocks(ranks)
@@ -377,6 +394,37 @@ def _shards_unused(ranks: Sequence[Rank]) -> Iterator[Found]:
         confidence=Confidence.LIKELY,
         fields={"line": line},
     )
+
+
+def _shared_twice(ranks: Sequence[Rank]) -> Iterator[Found]:
+    known = {work.rank: (subject, work) for subject, work in ranks if work.rank is not None}
+    world = max((work.world for _, work in known.values()), default=0)
+    found = shared_twice({rank: work.shares for rank, (_, work) in known.items()}, world)
+    if found is None:
+        return
+    line = str(found.loop.frame) if found.loop.frame else "the loop"
+    sharers = [f"{one.by} takes one of {one.parts} parts" for one in found.loop.sharers]
+    if (own := found.own) is not None:
+        of = f" of {own.of:,}" if own.of and own.marks else ""
+        sharers = [f"each dataset is a part of its own ({own.kind}, {own.length:,}{of})", *sharers]
+    used = world / (found.parts * found.shards)
+    yield Found(
+        "data-shared-twice",
+        tuple(subject for subject, _ in known.values()),
+        saw=f"{', then '.join(sharers)}, on {plural(world, 'rank')} · {used:.3g} of the samples in "
+        f"an epoch · iterated at {line}",
+        expected="each sample on one rank in an epoch",
+        confidence=Confidence.LIKELY if own is not None else Confidence.CERTAIN,
+        alternatives=("the ranks are meant to use a part of their data only",) if own else (),
+        fields={"line": line, "hint": _once(found)},
+    )
+
+
+def _once(found: SharedTwice) -> str:
+    """What to leave out."""
+    if found.own is not None:
+        return "give all ranks the whole dataset, or leave the sampler out: shuffle=True"
+    return f"leave {found.loop.sharers[-1].by} out, and let {found.loop.sharers[0].by} do it"
 
 
 def _same(ranks: Sequence[Rank]) -> Iterator[Found]:

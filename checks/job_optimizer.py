@@ -5,20 +5,30 @@ Looks at     of each rank of a rehearsed command that wraps its model in DDP, be
              4, 5, 7, 9, 13 … : which parameters have gradients, and which of these the model knows
              of, DDP has wrapped, and an optimizer holds; those in lists and dicts of its modules; a
              few numbers of what is stepped beside DDP; how many hooks there are; the counts of
-             learning rate schedulers, and the steps of their optimizers
-Fails if     never: the job goes on
-Warns if     for 16 steps: parameters in a list or dict of a module have gradients, but are none of
+             learning rate schedulers, and the steps of their optimizers; learning rate, weight
+             decay and the like of each parameter group; whether zero_grad() resets gradients that
+             no step has used; parameters that were registered in two modules
+Fails if     a setting of an optimizer differs between ranks whose gradients DDP averages, and the
+             models of these ranks differ after that
+Warns if     the same where no model differs yet; in 9 of 10 steps zero_grad() resets the gradients
+             of one batch before those of the next are computed, and the step uses these alone; for
+             16 steps: parameters in a list or dict of a module have gradients, but are none of
              its parameters and no optimizer's; parameters of the model have gradients and no
              optimizer, which holds others of the same shape in their place; parameters that DDP
              does not have are stepped, and differ between ranks; hooks are added in every few
              steps; a scheduler counts, but its optimizer makes no steps, and another one steps the
-             same parameters at a rate that does not change
+             same parameters at a rate that does not change; a parameter that two layers had in
+             common is one of its own in each, and both are stepped
 Undecided    not a rehearsal (preflight rehearse -- CMD)
-Not covered  models without DDP; parameters beside DDP where ranks gather or scatter by themselves,
+Not covered  models without DDP, but for gradients that are reset and weights in common; parameters
+             beside DDP where ranks gather or scatter by themselves,
              as with experts or a classifier in parts; a network in evaluation mode, which is meant
-             to stay as it is; hooks of tensors that are no parameters; more than 64 optimizers
+             to stay as it is; hooks of tensors that are no parameters; more than 64 optimizers;
+             gradients that are reset without zero_grad(), or whose batches are of no DataLoader and
+             in no no_sync()
 Seen as      no error at all: a loss that is worse than on one GPU, or as if layers were frozen;
-             steps that take longer and longer
+             steps that take longer and longer; learning rates in the logs of the ranks that are not
+             the same
 """
 
 from __future__ import annotations
@@ -26,8 +36,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from zlib import crc32
 
 from preflight.check import Context
+from preflight.domains.job.discarded import Discarded, thrown_away
 from preflight.domains.job.load import (
     FROM_OUTSIDE,
     REHEARSAL,
@@ -44,6 +56,9 @@ from preflight.domains.job.optimized import (
     replaced,
     unshared,
 )
+from preflight.domains.job.optimizer_settings import OptimizerSettings, SettingApart, unlike
+from preflight.domains.job.replica import Replica
+from preflight.domains.job.tied import Untied, trained_apart
 from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host
@@ -61,12 +76,43 @@ from preflight.model import (
 CHECK = replace(REHEARSAL, required=False)
 
 SHOWN = 3
-"""Parameters by name."""
+"""Parameters by name, and ranks with a setting of their own."""
+WORDS = {"lr": "learning rate", "weight_decay": "weight decay"}
+"""Settings that have a name beside that of the argument."""
 APART = frozenset({"own_group", "join"})
 """DDP's options with which ranks need not have the same."""
 
 warning = partial(for_author, status=Status.WARN)
 FINDINGS = {
+    "optimizer-differs": for_author(
+        headline="the ranks have different settings in their optimizer: {seen}",
+        cause="ReduceLROnPlateau or another scheduler that gets the loss of the rank's own data or "
+        "counts its own batches; a learning rate or weight decay that is computed from the rank",
+        means="no error at all: the ranks apply the same gradients in different ways, so that each "
+        "trains a model of its own, and the checkpoint of rank 0 has that of rank 0",
+        text="let all ranks {hint!s}",
+        status=(Status.FAIL, Status.WARN),
+        explains=("job.model:replicas-diverged", "job.script:rate-per-rank"),
+    ),
+    "gradients-discarded": warning(
+        headline="gradients are reset before a step has used them: {seen}",
+        cause="accumulation over several batches with zero_grad() in each of them; with Accelerate "
+        "zero_grad() at the begin of accumulate()",
+        means="no error at all: each step uses the last batch alone; the others are computed in "
+        "vain, and a loss that is divided by their number makes the step too small",
+        text="call zero_grad() right after optimizer.step(), under the same condition, instead of "
+        "at {line!s}",
+        explains=("job.script:accumulation-reset",),
+    ),
+    "weights-untied": warning(
+        headline="layers that had one weight in common have one each: {seen}",
+        cause="to_empty() after the model was made on the meta device, load_state_dict with "
+        "assign=True, a parameter that is assigned after the tie",
+        means="no error at all: the two are trained apart, one of them maybe from random numbers, "
+        "and a checkpoint of the model has another function than the one that was trained",
+        text="run {line!s} again, which ties them, after the model has its weights and before the "
+        "optimizer is created",
+    ),
     "parameters-unregistered": warning(
         headline="layers in a plain list or dict are not trained: {seen}",
         cause="self.layers = [nn.Linear(…), …] in place of nn.ModuleList, a dict in place of "
@@ -118,6 +164,14 @@ class Optimizers:
     rank: int | None
     held: Optimized = Optimized()
     parts: bool = False
+    apart: bool = False
+    """The same but for the collectives: DDP shares gradients in another way."""
+    settings: tuple[OptimizerSettings, ...] = ()
+    models: tuple[tuple[int, int], ...] = ()
+    """Of the looks at models that DDP has wrapped: steps before it, and a number that is equal for
+    equal models."""
+    discarded: tuple[Discarded, ...] = ()
+    untied: tuple[Untied, ...] = ()
 
 
 def observe(host: Host, ctx: Context) -> Optimizers:
@@ -127,13 +181,29 @@ def observe(host: Host, ctx: Context) -> Optimizers:
     if not seen.optimized.steps:
         raise NotApplicable("no optimizer made a step")
     wrapped = [model for model in seen.models if model.kind == "ddp"]
+    apart = any(APART.intersection(model.options) for model in wrapped) or any(
+        "localsgd" in hook.lower() for model in wrapped for hook in model.hooks
+    )
     return Optimizers(
         rank=seen.life.rank,
         held=seen.optimized,
-        parts=seen.exchanges
-        or any(APART.intersection(model.options) for model in wrapped)
-        or any("localsgd" in hook.lower() for model in wrapped for hook in model.hooks),
+        parts=seen.exchanges or apart,
+        apart=apart,
+        settings=seen.settings,
+        models=tuple(looks_at(wrapped)),
+        discarded=seen.discarded,
+        untied=seen.untied,
     )
+
+
+def looks_at(models: Sequence[Replica]) -> Iterator[tuple[int, int]]:
+    """Steps, and a number that is equal for equal models."""
+    looks: dict[int, list[tuple[float | None, ...]]] = {}
+    for model in models:
+        for look in model.checks:
+            looks.setdefault(look.step, []).append(look.sums)
+    for step, sums in sorted(looks.items()):
+        yield step, crc32(repr(sums).encode())
 
 
 def judge(world: World[Optimizers], expect: Expect) -> Iterator[Found]:
@@ -141,14 +211,124 @@ def judge(world: World[Optimizers], expect: Expect) -> Iterator[Found]:
     for here, seen in world.each():
         if seen.rank is not None:
             ranks[seen.rank] = (rank_subject(here, seen.rank), seen)
+    yield from _differs(ranks)
+    yield from _discarded(ranks)
     yield from _unregistered(ranks)
     yield from _replaced(ranks)
     yield from _unshared(ranks)
     yield from _piled(ranks)
     yield from _elsewhere(ranks)
+    yield from _untied(ranks)
 
 
 Ranks = Mapping[int, tuple[Subject, Optimizers]]
+
+
+def _differs(ranks: Ranks) -> Iterator[Found]:
+    """Not where the models differ already: a scheduler that follows the loss does so, too."""
+    if len(ranks) < 2 or any(seen.apart for _, seen in ranks.values()):
+        return
+    found = unlike({rank: seen.settings for rank, (_, seen) in ranks.items()})
+    models = first_unequal({rank: dict(seen.models) for rank, (_, seen) in ranks.items()})
+    if found is None or (models is not None and models <= found[0].clock):
+        return
+    one, own = found
+    first = own[min(own)]
+    made = f" · {first.kind} made at {first.frame}" if first.frame else ""
+    drift = f" · the models differ after {plural(models, 'step')}" if models is not None else ""
+    more = f", also {', '.join(one.more[:SHOWN])}" if one.more else ""
+    group = f" of parameter group {one.group}" if one.groups > 1 else ""
+    what = WORDS.get(one.name, one.name)
+    yield Found(
+        "optimizer-differs",
+        tuple(ranks[rank][0] for rank in one.odd),
+        saw=f"{what}{group} is {_values(one)}{more} · {_since(one)}{made}{drift}",
+        expected="the same settings on all ranks in every step",
+        confidence=Confidence.CERTAIN if models is not None else Confidence.LIKELY,
+        fields={"hint": _hint(one, what, own)},
+        status=Status.FAIL if models is not None else Status.WARN,
+    )
+
+
+def first_unequal(models: Mapping[int, Mapping[int, int]]) -> int | None:
+    """After how many steps models differ between ranks, of the looks that all have made."""
+    steps = set.intersection(*(set(looks) for looks in models.values()))
+    unequal = (s for s in sorted(steps) if len({looks[s] for looks in models.values()}) > 1)
+    return next(unequal, None)
+
+
+def _values(one: SettingApart) -> str:
+    """`0.1 on rank 0, 0.2 on ranks 1-3`."""
+    rows: dict[tuple[float, ...], list[int]] = {}
+    for rank, values in sorted(one.by_rank.items()):
+        rows.setdefault(values, []).append(rank)
+    shown = [f"{_number(values)} on {rank_list(of)}" for values, of in [*rows.items()][:SHOWN]]
+    more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
+    return ", ".join(shown) + more
+
+
+def _number(values: Sequence[float]) -> str:
+    text = ", ".join(f"{value:.6g}" for value in values)
+    return text if len(values) == 1 else f"({text})"
+
+
+def _since(one: SettingApart) -> str:
+    if one.agreed < 0:
+        return "from the first step"
+    return f"since step {one.step + 1}, the same in step {one.agreed + 1}"
+
+
+def _hint(one: SettingApart, what: str, own: Mapping[int, OptimizerSettings]) -> str:
+    first = own[min(own)]
+    at = f" at {first.frame}" if first.frame else ""
+    if one.agreed < 0 or one.name != "lr":
+        return f"give the optimizer{at} one {what}, with nothing in it that depends on the rank"
+    if first.schedule is None:
+        return f"set the learning rate of the optimizer{at} from numbers that are the same on all"
+    return (
+        f"step the scheduler made at {first.schedule} as often, and with one number: "
+        "all_reduce the loss or metric that it gets"
+    )
+
+
+def _discarded(ranks: Ranks) -> Iterator[Found]:
+    found = {r: one for r, (_, seen) in ranks.items() if (one := thrown_away(seen.discarded))}
+    if not found:
+        return
+    one = next(iter(found.values()))
+    line = f" at {one.frame}" if one.frame else ""
+    each = f"{one.batches / one.wasted:.3g}"
+    yield Found(
+        "gradients-discarded",
+        tuple(ranks[rank][0] for rank in found),
+        saw=f"zero_grad(){line} reset gradients that no step had used, before {one.wasted} of "
+        f"{plural(one.steps, 'step')} of {one.kind} · {each} batches per step",
+        expected="the gradients of all batches since the last step",
+        confidence=Confidence.LIKELY,
+        alternatives=("the script adds them up in tensors of its own before it resets them",),
+        fields={"line": str(one.frame or "the begin of a batch")},
+    )
+
+
+def _untied(ranks: Ranks) -> Iterator[Found]:
+    found = {r: ties for r, (_, seen) in ranks.items() if (ties := trained_apart(seen.untied))}
+    if not found:
+        return
+    ties = next(iter(found.values()))
+    one = ties[0]
+    more = f" and {plural(len(ties) - 1, 'more pair')}" if len(ties) > 1 else ""
+    tied = f" · tied at {one.frame}" if one.frame else ""
+    yield Found(
+        "weights-untied",
+        tuple(ranks[rank][0] for rank in found),
+        saw=f"{one.name} and {one.other}, {one.shape.partition(']')[0]}], were one parameter and "
+        f"are two{more} · both had gradients and an optimizer for "
+        f"{plural(one.until - one.since, 'step')}{tied}",
+        expected="one parameter in both layers",
+        confidence=Confidence.LIKELY,
+        alternatives=("the two are meant to be trained apart from now on",),
+        fields={"line": str(one.frame or "the line")},
+    )
 
 
 def _unregistered(ranks: Ranks) -> Iterator[Found]:

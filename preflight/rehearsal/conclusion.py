@@ -24,8 +24,15 @@ from preflight.frozen import dataclass
 from preflight.rehearsal import aggregate, client
 from preflight.rehearsal.gpu_looks import gpu_of
 from preflight.rehearsal.history import History
-from preflight.rehearsal.optimizers import optimized_of
-from preflight.rehearsal.replicas import backends_of, dealt_of, loads_of, parts_of, replicas_of
+from preflight.rehearsal.optimizers import discarded_of, optimized_of, settings_of, untied_of
+from preflight.rehearsal.replicas import (
+    backends_of,
+    dealt_of,
+    loads_of,
+    parts_of,
+    replicas_of,
+    shares_of,
+)
 
 STOPPED = "KeyboardInterrupt"
 OF_ANOTHER = (
@@ -145,6 +152,10 @@ def record_of(seen: Watched) -> RehearsalRecord:
                 loads_of(dump),
                 aggregate.warnings_of(dump),
                 optimized_of(dump),
+                settings_of(dump),
+                discarded_of(dump),
+                shares_of(dump),
+                untied_of(dump),
             )
         )
     return aggregate.record_of_ranks(found, command, _problem(seen))

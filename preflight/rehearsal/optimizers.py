@@ -1,17 +1,27 @@
-"""Reads what preflight_optimized.py tells of a rank: hostile, so each field is checked."""
+"""Reads what preflight_optimized.py, preflight_settings.py, preflight_resets.py and
+preflight_ties.py tell of a rank: hostile, so each field is checked."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from preflight.domains.job.discarded import Discarded
 from preflight.domains.job.optimized import Held, Hooks, Loose, Optimized, Scheduler
+from preflight.domains.job.optimizer_settings import (
+    GroupSettings,
+    OptimizerSettings,
+    SettingsLook,
+)
+from preflight.domains.job.tied import Untied
 from preflight.rehearsal.client import frame_from_json, mapping_or_empty
 from preflight.rehearsal.history import count_of
 from preflight.rehearsal.replicas import CHECKS, NAME, looks_of, texts_of
 from preflight.sanitize import one_line
 
-NAMES, SCHEDULERS = 64, 8
+NAMES, SCHEDULERS, TIES, WINDOWS = 64, 8, 16, 8
+OPTIMIZERS, GROUPS, SETTINGS, NUMBERS = 4, 16, 24, 4
 MOST = 1 << 40
 """Steps and counts."""
 
@@ -71,3 +81,90 @@ def _schedulers(told: object) -> Iterator[Scheduler]:
                 0 <= counts < MOST and 0 <= idle < MOST
             ):
                 yield Scheduler(frame_from_json(frame), frame_from_json(instead), counts, idle)
+
+
+def settings_of(dump: Mapping[str, Any]) -> tuple[OptimizerSettings, ...]:
+    """What its optimizers are set to."""
+    told = dump.get("settings")
+    entries = told[:OPTIMIZERS] if isinstance(told, list) else []
+    return tuple(_settings(entry) for entry in entries if isinstance(entry, dict))
+
+
+def _settings(entry: Mapping[str, Any]) -> OptimizerSettings:
+    full = entry.get("full")
+    looks = tuple(_setting_looks(entry.get("looks")))
+    groups = min((len(look.groups) for look in looks), default=0)
+    return OptimizerSettings(
+        kind=one_line(entry.get("kind", ""), NAME),
+        signature=count_of(entry, "signature"),
+        frame=frame_from_json(entry.get("frame")),
+        schedule=frame_from_json(entry.get("schedule")),
+        looks=looks,
+        changes=tuple(_changes(entry.get("changes"), groups)),
+        full=full if type(full) is int and 0 <= full < MOST else None,
+    )
+
+
+def _setting_looks(told: object) -> Iterator[SettingsLook]:
+    for entry in told[:CHECKS] if isinstance(told, list) else ():
+        match entry:
+            case [int(step), int(clock), list(groups)] if 0 <= step < MOST and 0 <= clock < MOST:
+                yield SettingsLook(step, clock, tuple(_groups(groups[:GROUPS])))
+
+
+def _groups(told: list[Any]) -> Iterator[GroupSettings]:
+    for entry in told:
+        match entry:
+            case [bool(averaged), dict(given)]:
+                values = {one_line(n, NAME): _numbers(v) for n, v in [*given.items()][:SETTINGS]}
+                known = tuple((name, of) for name, of in values.items() if of)
+                yield GroupSettings(averaged, known)
+            case _:
+                yield GroupSettings(averaged=False)
+
+
+def _numbers(told: object) -> tuple[float, ...]:
+    given = told[:NUMBERS] if isinstance(told, list) else []
+    known = [float(one) for one in given if isinstance(one, (int, float)) and math.isfinite(one)]
+    return tuple(known) if len(known) == len(given) else ()
+
+
+def _changes(told: object, groups: int) -> Iterator[tuple[int, int, int, float]]:
+    for entry in told[:CHECKS] if isinstance(told, list) else ():
+        match entry:
+            case [int(step), int(clock), int(group), int() | float() as rate] if (
+                min(step, clock) >= 0
+                and max(step, clock) < MOST
+                and 0 <= group < groups
+                and math.isfinite(rate)
+            ):
+                yield step, clock, group, float(rate)
+
+
+def discarded_of(dump: Mapping[str, Any]) -> tuple[Discarded, ...]:
+    """Resets of gradients that no step had used."""
+    told = dump.get("resets")
+    found = []
+    for entry in told[:WINDOWS] if isinstance(told, list) else ():
+        match entry:
+            case [str(kind), frame, int(steps), int(wasted), int(resets), int(batches)] if (
+                0 < wasted <= steps < MOST and wasted <= resets < MOST and batches < MOST
+            ):
+                counts = steps, wasted, resets, max(batches, 0)
+                found.append(Discarded(one_line(kind, NAME), frame_from_json(frame), *counts))
+    return tuple(found)
+
+
+def untied_of(dump: Mapping[str, Any]) -> tuple[Untied, ...]:
+    """Weights that were one, and are two."""
+    told = dump.get("ties")
+    found = []
+    for entry in told[:TIES] if isinstance(told, list) else ():
+        match entry:
+            case [str(name), str(other), str(shape), frame, int(since), int(until)] if (
+                0 <= since <= until < MOST
+            ):
+                names = one_line(name, NAME), one_line(other, NAME)
+                of, line = one_line(shape, NAME), frame_from_json(frame)
+                found.append(Untied(*names, of, line, since, until))
+    return tuple(found)

@@ -9,7 +9,7 @@ from typing import Any
 from preflight.domains.job.backends import Backends, GroupBackends
 from preflight.domains.job.record import CALLS, TEXT, End
 from preflight.domains.job.replica import Load, Replica, Sampled
-from preflight.domains.job.shared_data import Dealt
+from preflight.domains.job.shared_data import Dealt, Samples, Sharer, Shares
 from preflight.domains.job.step_parts import Backward, Sent, StepPart, StepParts, Timed
 from preflight.domains.settings.agreement import fatal_if_different
 from preflight.redact import redact
@@ -21,6 +21,8 @@ MODELS, NAMES, CHECKS = 8, 4096, 48
 NAME, PLACED = 120, 200
 DEALT, LARGEST = 32, 1 << 64
 """Passes over data; numbers of a sampler."""
+LOOPS, SHARERS, SAMPLES, MARKS = 16, 12, 6, 32
+"""Of loops over data; of one what divides its samples, what is known of these, and of each."""
 LATEST, PARTS = 64, frozenset(map(str, StepPart))
 PASSES, ERA, SINGLE = 48, 1e11, " Float"
 """Backward passes; wall clock times lie before; 32 bits, as the flight recorder calls them."""
@@ -151,6 +153,40 @@ def _dealt(told: Sequence[Any]) -> Iterator[Dealt]:
                 frame = frame_from_json(entry.get("frame"))
                 trains = entry.get("trains") is True
                 yield Dealt(steps, replicas, rank, seed, epoch, shuffle, length, frame, trains)
+
+
+def shares_of(dump: Mapping[str, Any]) -> tuple[Shares, ...]:
+    """The loops of a rank over data that is divided among the ranks, as preflight_shards.py tells
+    of them."""
+    told = dump.get("shares")
+    found = []
+    for entry in told[:LOOPS] if isinstance(told, list) else ():
+        known = mapping_or_empty(entry)
+        if sharers := tuple(_sharers(known.get("sharers"))):
+            frame, trains = frame_from_json(known.get("frame")), known.get("trains") is True
+            found.append(Shares(frame, trains, sharers, tuple(_samples(known.get("layers")))))
+    return tuple(found)
+
+
+def _sharers(told: object) -> Iterator[Sharer]:
+    for entry in told[:SHARERS] if isinstance(told, list) else ():
+        match entry:
+            case [str(by), int(parts), int(part)] if 1 < parts < 1 << 24 and abs(part) < parts:
+                yield Sharer(one_line(by, NAME), parts, part)
+
+
+def _samples(told: object) -> Iterator[Samples]:
+    for entry in told[:SAMPLES] if isinstance(told, list) else ():
+        match entry:
+            case {
+                "kind": str(kind),
+                "length": int(length),
+                "of": int(of),
+                "marks": list(marks),
+                "span": [int(first), int(last), int(step)],
+            } if max(map(abs, (length, of, first, last, step))) < LARGEST:
+                numbers = tuple(m for m in marks[:MARKS] if type(m) is int and 0 <= m < 1 << 32)
+                yield Samples(one_line(kind, NAME), length, of, numbers, (first, last, step))
 
 
 def parts_of(dump: Mapping[str, Any]) -> StepParts:

@@ -13,7 +13,7 @@ from preflight.checks.job_balance import Work
 from preflight.domains.job.frame import Frame
 from preflight.domains.job.gpu_use import GpuUse
 from preflight.domains.job.record import Loader
-from preflight.domains.job.shared_data import Dealt
+from preflight.domains.job.shared_data import Dealt, Samples, Sharer, Shares
 from preflight.domains.job.step_parts import StepPart, StepParts, Timed
 from preflight.model import Cause, Missing, Node, Status, Topology
 
@@ -114,7 +114,24 @@ def feeds(
     return ranks(*(replace(given, parts=replace(ONE.parts, marks=each)) for each in marks))
 
 
+SAMPLER = Sharer("DistributedSampler", 2, 0)
+WRAPPED = Shares(LOOP, True, (Sharer("BatchSamplerShard", 2, 0), SAMPLER))
+
+
+def divides(*loops: Shares) -> dict[str, Work]:
+    """Loops of one rank each."""
+    return ranks(*(replace(ONE, shares=(loop,), world=len(loops)) for loop in loops))
+
+
+def part(*marks: int, length: int = 50) -> Shares:
+    return Shares(LOOP, True, (SAMPLER,), (Samples("Subset", length, 100, marks),))
+
+
 CASES = (
+    Case("a sampler in a sampler", divides(WRAPPED, WRAPPED), "data-shared-twice", WARN),
+    Case("a part of a part", divides(part(2, 4), part(1, 3)), "data-shared-twice", WARN),
+    Case("a part of all of it", divides(part(2, 4), part(2, 4))),
+    Case("nodes, then ranks", divides(*[WRAPPED] * 4)),
     *(
         Case(name, ranks(work, work), "loader-restarted", WARN, topology=FOUR)
         for name, work in (
@@ -437,3 +454,11 @@ def test_what_can_not_be_on_one_axis_is_not_drawn() -> None:
     assert drawn(stepping(1e9)) == {}
     assert drawn(ONE, ONE) == {}
     assert drawn(stepping(1e9), stepping(1e9 + 3600)) == {}
+
+
+def test_who_divides_the_data_is_said() -> None:
+    (found,) = judged(job_balance, Case("", divides(WRAPPED, WRAPPED), topology=TWO))
+    assert "BatchSamplerShard takes one of 2 parts, then DistributedSampler" in found.saw
+    assert "0.5 of the samples" in found.saw
+    (found,) = judged(job_balance, Case("", divides(part(2, 4), part(1, 3)), topology=TWO))
+    assert all(text in found.saw for text in ("Subset, 50 of 100", "train.py:20", "0.5 of"))

@@ -12,7 +12,13 @@ from support.cases import Case, assert_case, context, judged, round_trips
 from preflight.check import conforms
 from preflight.checks import job_optimizer
 from preflight.checks.job_optimizer import Optimizers
+from preflight.domains.job.discarded import Discarded
 from preflight.domains.job.optimized import Held, Hooks, Loose, Optimized, Scheduler
+from preflight.domains.job.optimizer_settings import (
+    GroupSettings,
+    OptimizerSettings,
+    SettingsLook,
+)
 from preflight.domains.job.record import (
     Calls,
     Collective,
@@ -24,6 +30,7 @@ from preflight.domains.job.record import (
     WatchedCommand,
 )
 from preflight.domains.job.replica import Replica, Sampled
+from preflight.domains.job.tied import Untied
 from preflight.host import Host
 from preflight.model import Cause, Missing, NotApplicable, Status
 from preflight.serde import encode
@@ -53,6 +60,38 @@ def ranks(*held: Optimized, parts: bool = False) -> dict[str, Optimizers]:
     }
 
 
+def alone(one: Optimizers) -> dict[str, Optimizers]:
+    """On rank 1 of two."""
+    return {"n1/0": Optimizers(0), "n1/1": replace(one, rank=1)}
+
+
+def set_to(rate: float, later: float | None = None) -> OptimizerSettings:
+    """A learning rate from the start, and from step 4 on."""
+    looks = tuple(
+        SettingsLook(step, step, (GroupSettings(True, (("lr", (now,)),)),))
+        for step in STEPS
+        for now in [later if later is not None and step >= 4 else rate]
+    )
+    return OptimizerSettings("AdamW", 7, LINE, WRAPS, looks)
+
+
+def trained(*settings: OptimizerSettings, unequal: int | None) -> dict[str, Optimizers]:
+    """Ranks whose models differ after so many steps."""
+    return {
+        f"n1/{rank}": Optimizers(
+            rank,
+            settings=(one,),
+            models=tuple(
+                (step, rank if unequal is not None and step >= unequal else 9) for step in STEPS
+            ),
+        )
+        for rank, one in enumerate(settings)
+    }
+
+
+ALIKE, TWICE, FALLS = set_to(0.1), set_to(0.2), set_to(0.1, 0.05)
+WASTED = Optimizers(0, discarded=(Discarded("SGD", LINE, 40, 39, 117, 156),))
+UNTIED = Untied("embed.weight", "head.weight", "[40, 8] float32", LINE, 0, 32)
 BESIDE, OTHER = Optimized(loose=beside(0.1)), Optimized(loose=beside(0.2))
 CASES = (
     Case("nothing", ranks(Optimized(), Optimized())),
@@ -85,6 +124,20 @@ CASES = (
             ("averaged by hand", BESIDE),
         )
     ),
+    Case(
+        "a rate by the rank",
+        trained(ALIKE, ALIKE, TWICE, unequal=1),
+        "optimizer-differs",
+        Status.FAIL,
+        subject="n1 · rank 2",
+    ),
+    Case("a rate that no weight shows", trained(ALIKE, TWICE, unequal=None), "optimizer-differs"),
+    Case("a plateau", trained(ALIKE, ALIKE, FALLS, unequal=6), "optimizer-differs", Status.FAIL),
+    Case("a plateau of models that differ", trained(ALIKE, FALLS, unequal=2)),
+    Case("one schedule", trained(FALLS, FALLS, unequal=None)),
+    Case("resets", alone(WASTED), "gradients-discarded", WARN, subject="n1 · rank 1"),
+    Case("a tie that is lost", alone(Optimizers(0, untied=(UNTIED,))), "weights-untied", WARN),
+    Case("untied just now", alone(Optimizers(0, untied=(replace(UNTIED, until=8),)))),
     Case("a loss beside DDP", ranks(BESIDE, OTHER), "parameters-unshared", WARN),
     Case("ranks that exchange tokens", ranks(BESIDE, OTHER, parts=True)),
     Case("on one rank alone", ranks(BESIDE, Optimized())),
@@ -110,6 +163,26 @@ def test_names_and_lines_are_said() -> None:
     assert all(p in found.saw for p in ("criterion", "centres", "after 1 step", "train.py:12"))
 
 
+def test_settings_are_said() -> None:
+    (found,) = judged(job_optimizer, Case("", trained(ALIKE, FALLS, unequal=6)))
+    parts = ("learning rate is 0.1 on rank 0, 0.05 on rank 1", "since step 5, the same in step 3")
+    assert all(part in found.saw for part in (*parts, "train.py:12", "after 8 steps")), found.saw
+    assert "train.py:40" in str(found.fields["hint"])
+    (found,) = judged(job_optimizer, Case("", trained(ALIKE, TWICE, unequal=1)))
+    assert "from the first step" in found.saw
+    assert "train.py:12" in str(found.fields["hint"])
+    shared = trained(ALIKE, TWICE, unequal=1)
+    own = {key: replace(one, apart=True) for key, one in shared.items()}
+    assert not judged(job_optimizer, Case("", own))
+
+
+def test_resets_and_ties_are_said() -> None:
+    (found,) = judged(job_optimizer, Case("", alone(WASTED)))
+    assert all(part in found.saw for part in ("train.py:12", "39 of 40 steps", "4 batches"))
+    (found,) = judged(job_optimizer, Case("", alone(Optimizers(0, untied=(UNTIED,) * 3))))
+    assert all(p in found.saw for p in ("embed.weight and head.weight, [40, 8]", "2 more pairs"))
+
+
 def record(seen: Rehearsed) -> str:
     return json.dumps(encode(RehearsalRecord((seen,))))
 
@@ -131,12 +204,13 @@ def test_observe(tmp_path: Path, op: str, frame: Frame | None, parts: bool) -> N
         Calls(groups=(Group("world", (0, 1), calls=(call,)),)),
         models=(Replica("ddp", WRAPS),),
         optimized=Optimized(40, hidden=(HIDDEN,)),
+        discarded=WASTED.discarded,
     )
     file = tmp_path / "record.json"
     file.write_text(record(seen))
     ctx = context(options={"record": str(file)})
     found = job_optimizer.observe(Host(), ctx)
-    assert found == Optimizers(1, seen.optimized, parts)
+    assert found == Optimizers(1, seen.optimized, parts, discarded=WASTED.discarded)
     round_trips(found)
     for less, why in (
         (replace(seen, life=replace(life, watched="py-spy")), "outside"),

@@ -197,7 +197,17 @@ FAULTS = (
         )
         for way in ("no_sync", "flag")
     ),
-    gone("replica_rates", "replicas-diverged", 0, check=MODEL, nproc=3, launcher=SHELL),
+    gone("replica_rates", "optimizer-differs", 0, check=OPTIMIZER, nproc=3, launcher=SHELL),
+    *(
+        gone(
+            *("settings_apart", "optimizer-differs", 0, 1),
+            check=OPTIMIZER,
+            args=(how,),
+            word=how,
+            launcher=SHELL,
+        )
+        for how in ("plateau", "progress", "decay", "group")
+    ),
     gone("replica_skips", "replicas-diverged", 2, check=MODEL, nproc=3, launcher=SHELL),
     warned("replica_by_hand", "replicas-diverged", 0, 1, check=MODEL, line=False, launcher=SHELL),
     gone("replica_own_start", "replicas-diverged", 0, 1, check=MODEL, line=False, launcher=SHELL),
@@ -226,12 +236,24 @@ FAULTS = (
             ("trains_apart", "parameters-unshared", ("same", "other", "list")),
             ("hooks_added", "hooks-pile-up", ("forward", "gradient", "seldom")),
             ("scheduler_left", "scheduler-elsewhere", ("wrapped", "unfrozen")),
+            ("resets_gradients", "gradients-discarded", ("first", "after", "method", "once")),
+            ("ties_lost", "weights-untied", ("assign", "empty", "pretrained")),
         )
         for how in ways
     ),
     *(
         warned("deals_data", code, 0, 1, check=BALANCE, args=(how,), word=how, launcher=SHELL)
         for how, code in (("same", "shards-unused"), ("order", "order-repeats"))
+    ),
+    *(
+        warned(
+            *("shares_twice", "data-shared-twice", 0, 1),
+            check=BALANCE,
+            args=(how,),
+            word=how,
+            launcher=SHELL,
+        )
+        for how in ("subset", "rows", "files", "wrapped")
     ),
     *(
         warned(
@@ -619,10 +641,17 @@ HEALTHY = (
             ("trains_apart", ("wrapped", "averaged", "experts")),
             ("hooks_added", ("once", "removed")),
             ("scheduler_left", ("again", "both", "copied")),
+            ("settings_apart", ("agreed", "groups", "population")),
+            ("resets_gradients", ("right", "twice", "skips", "sam", "adversarial", "closure")),
+            ("resets_gradients", ("gan", "penalty", "tasks")),
+            ("shares_twice", ("whole", "copies", "synthetic", "validation")),
+            ("ties_lost", ("loaded", "again", "purpose", "pruned", "frozen")),
         )
         for how in ways
     ),
     Row("deals_data", launcher=SHELL),
+    Row(*("shares_twice", 2, ("own",)), word="own", launcher=SHELL, may_warn=("sampler-missing",)),
+    Row("shares_twice", 4, ("nodes",), word="nodes", launcher=SHELL),
     *(
         Row("same_batches", args=(how,), word=how, launcher=SHELL, may_warn=("sampler-missing",))
         for how in ("own", "sliced", "single", "split", "parts")
@@ -847,6 +876,15 @@ AT_LENGTH = frozenset(
         *("same_batches-stream", "same_batches-own", "same_batches-single", "same_batches-split"),
         "same_batches-parts",
         *("scheduler_left-again", "scheduler_left-both"),
+        *(f"settings_apart-{how}" for how in ("progress", "decay", "group", "agreed", "groups")),
+        "settings_apart-population",
+        *(f"resets_gradients-{how}" for how in ("first", "method", "once", "twice", "skips")),
+        *(f"resets_gradients-{how}" for how in ("adversarial", "closure", "gan", "penalty")),
+        *("resets_gradients-tasks", "resets_gradients-right"),
+        *(f"shares_twice-{how}" for how in ("rows", "files", "whole", "own", "nodes", "copies")),
+        *("shares_twice-synthetic", "shares_twice-validation"),
+        *(f"ties_lost-{how}" for how in ("empty", "pretrained", "loaded", "purpose", "pruned")),
+        "ties_lost-frozen",
         *("backend_absent-nccl", "backend_absent-ucc", "backend_chosen", "backend_chosen-cpu"),
     }
 )

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from preflight.domains.collectives.nccl_log import NcclLog
 from preflight.domains.job.backends import Backends
+from preflight.domains.job.discarded import Discarded
 from preflight.domains.job.frame import Frame as Frame
 from preflight.domains.job.gpu_use import GpuUse
 from preflight.domains.job.joining import Joining
 from preflight.domains.job.nccl_ras import Ras
 from preflight.domains.job.optimized import Optimized
+from preflight.domains.job.optimizer_settings import OptimizerSettings
 from preflight.domains.job.replica import Load, Replica
-from preflight.domains.job.shared_data import Dealt
+from preflight.domains.job.shared_data import Dealt, Shares
 from preflight.domains.job.step_parts import StepParts
+from preflight.domains.job.tied import Untied
 from preflight.domains.job.torch_warnings import TorchWarning
 from preflight.frozen import dataclass
 
@@ -440,6 +443,10 @@ class Rehearsed:
     loads: tuple[Load, ...] = ()
     warned: tuple[TorchWarning, ...] = ()
     optimized: Optimized = Optimized()
+    settings: tuple[OptimizerSettings, ...] = ()
+    discarded: tuple[Discarded, ...] = ()
+    shares: tuple[Shares, ...] = ()
+    untied: tuple[Untied, ...] = ()
 
     @property
     def exchanges(self) -> bool:

@@ -18,6 +18,70 @@ REPEATS = 3
 two of them."""
 
 
+TABLE = "table"
+"""A dataset of Hugging Face's, which has a fingerprint and the length of the whole split."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sharer:
+    """What takes one of `parts` of the samples: number `part`. by: its class."""
+
+    by: str
+    parts: int
+    part: int
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """What tells whether ranks have the same dataset, or the same part of it.
+
+    kind    its class
+    length  how many samples it has, `of` how many; 0 where that is not known
+    marks   the lowest of numbers that stand for its samples: equal datasets have the same
+    span    of evenly spaced ones the first, the last and the distance
+    """
+
+    kind: str
+    length: int
+    of: int = 0
+    marks: tuple[int, ...] = ()
+    span: tuple[int, int, int] = (0, 0, 0)
+
+    def is_apart(self, other: Samples) -> bool:
+        """Whether they have no sample in common, for sure."""
+        if (self.kind, self.of) != (other.kind, other.of):
+            return False
+        if self.marks or other.marks:
+            return bool(self.marks and other.marks) and not {*self.marks} & {*other.marks}
+        (first, last, step), (begin, end, each) = self.span, other.span
+        if last < begin or end < first:
+            return True
+        return step == each > 0 and (begin - first) % step != 0
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """A loop over a DataLoader that gives a rank a part of the samples. frame: the user's line that
+    iterates; trains: steps were made between its batches; samples: of its dataset, then of those
+    that it is made of."""
+
+    frame: Frame | None
+    trains: bool
+    sharers: tuple[Sharer, ...]
+    samples: tuple[Samples, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SharedTwice:
+    """A loop whose samples are divided into more parts than there are ranks. shards: of how many
+    parts the ranks have one each in their dataset, where `own` is that of the first rank."""
+
+    loop: Shares
+    parts: int
+    shards: int = 1
+    own: Samples | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Dealt:
     """A pass over a DataLoader with a DistributedSampler, begun after `steps` steps: it
@@ -92,6 +156,44 @@ def taken(
         if len(same) == world > len(parts):
             return next(iter(same.values())), parts
     return None
+
+
+def shared_twice(found: Mapping[int, Sequence[Shares]], world: int) -> SharedTwice | None:
+    """The first loop that trains on all ranks with a part of a part of the samples: of samplers one
+    in the other, or of a sampler that divides what is a rank's own part already."""
+    lines = {loop.frame: None for loops in found.values() for loop in loops if loop.trains}
+    for line in lines:
+        same = {
+            rank: next((loop for loop in loops if loop.trains and loop.frame == line), None)
+            for rank, loops in found.items()
+        }
+        known = {rank: loop for rank, loop in same.items() if loop is not None}
+        if len(known) != len(found) or len(known) != world or world < 2:
+            continue
+        first = known[min(known)]
+        parts = prod(sharer.parts for sharer in first.sharers)
+        if any(prod(s.parts for s in loop.sharers) != parts for loop in known.values()):
+            continue
+        if parts > world:
+            return SharedTwice(first, parts)
+        for samples in zip(*(known[rank].samples for rank in sorted(known)), strict=False):
+            shards = _shards(samples)
+            if shards * parts > world:
+                return SharedTwice(first, parts, shards, samples[0])
+    return None
+
+
+def _shards(samples: Sequence[Samples]) -> int:
+    """How many parts there are, of which each rank has one and no two have a sample in common; 0
+    where it is not so."""
+    kinds = list(dict.fromkeys(samples))
+    apart = all(a.is_apart(b) for n, a in enumerate(kinds) for b in kinds[:n])
+    length = sum(one.length for one in kinds)
+    if kinds[0].kind == TABLE:  # fingerprints differ for other reasons as well
+        apart = apart and abs(length - kinds[0].of) <= len(kinds)
+    elif kinds[0].of and kinds[0].marks:
+        apart = apart and length <= kinds[0].of
+    return len(kinds) if apart and len(kinds) > 1 else 0
 
 
 def same_inputs(found: Mapping[int, Sequence[tuple[int, int]]]) -> int:

@@ -53,8 +53,8 @@ def begin():
 
 
 def follow_ddp(module, unless_compiled, forwarded, due):
-    """From now on take the time of each forward, and call `forwarded` with the model after it.
-    due: whether something is looked at after so many steps."""
+    """From now on take the time of each forward, and call `forwarded` with the model and what it
+    got after it. due: whether something is looked at after so many steps."""
     forward = module.DistributedDataParallel.forward
     ours = "preflight_" in getattr(getattr(forward, "__code__", None), "co_filename", "")
     # of two of ours, one around the other, Dynamo would see the inner one
@@ -73,7 +73,7 @@ def follow_ddp(module, unless_compiled, forwarded, due):
         Phases.latest.append(("forward", began, now))
         Phases.forwards += 1
         try:
-            forwarded(args[0])
+            forwarded(args[0], [args[1:], kwargs])
             if Phases.mark is None and len(Phases.marks) < MARKS and due(Phases.steps):
                 Phases.mark = mark_of([args[1:], kwargs])
         except Exception:

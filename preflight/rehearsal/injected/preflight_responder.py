@@ -24,6 +24,8 @@ DISPATCHED = os.sep + "preflight_dispatched_calls.py"
 TEXT = 300
 DEVICES = 32
 PASSES = 32
+DEPTH = 4
+"""Lists and dicts in each other in which tensors are looked for."""
 
 LIBRARY = os.path.dirname(os.__file__) + os.sep
 INSTALLED = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
@@ -39,6 +41,10 @@ class Responder:
     warned = {}  # and in preflight_warned.py
     model = {}  # and in preflight_model.py
     optimized = {}  # and in preflight_optimized.py
+    settings = {}  # and in preflight_settings.py
+    resets = {}  # and in preflight_resets.py
+    shards = {}  # and in preflight_shards.py
+    ties = {}  # and in preflight_ties.py
     phases = {}  # and in preflight_phases.py
     blocked = {}  # and in preflight_blocked.py
     store_waits = {}  # and in preflight_store_waits.py
@@ -56,7 +62,7 @@ def begin():
     Responder.batches, Responder.passes, Responder.steps, Responder.last = 0, 0, {}, {}
     Responder.durations, Responder.waits = deque(maxlen=512), deque(maxlen=512)
     Responder.loader = Responder.store = Responder.joins = None
-    Responder.dealt, Responder.passing = {}, None
+    Responder.dealt, Responder.shares, Responder.passing = {}, {}, []
     Responder.adding, Responder.added, Responder.stand = False, [0, 0], [0, 0]
     Responder.ended = False
     if Responder.caught:
@@ -64,6 +70,9 @@ def begin():
         Responder.warned["begin"]()
         Responder.model["begin"]()
         Responder.optimized["begin"]()
+        Responder.settings["begin"]()
+        Responder.resets["begin"]()
+        Responder.ties["begin"]()
         Responder.phases["begin"]()
     # held while a thread of ours is in native code: see TorchImports.settle in sitecustomize.py
     Responder.answering, Responder.calling = _thread.allocate_lock(), _thread.allocate_lock()
@@ -80,15 +89,17 @@ def imported(name, module, folder):
         module.register_optimizer_step_post_hook(unless_compiled(stepped))
         module.register_optimizer_step_pre_hook(unless_compiled(steps))
         Responder.optimized["follow_optimizers"](module, own_place)
+        Responder.resets["follow_resets"](module.Optimizer, unless_compiled)
     elif name.endswith("lr_scheduler"):
         Responder.optimized["follow_schedulers"](module, own_place)
     elif name.endswith("parallel.distributed"):
         Responder.caught["watch_forward"](module, unless_compiled)
         Responder.model["follow_ddp"](module, own_place)
-        forwarded, due = Responder.model["forwarded"], Responder.model["due"]
-        Responder.phases["follow_ddp"](module, unless_compiled, forwarded, due)
+        Responder.phases["follow_ddp"](module, unless_compiled, forwarded, Responder.model["due"])
     elif name.endswith("modules.module"):
         Responder.model["follow_loads"](module, own_place)
+        Responder.resets["follow_resets"](module.Module, unless_compiled)
+        Responder.ties["follow_parameters"](module, unless_compiled)
     else:
         watch_loader(module._BaseDataLoaderIter)
 
@@ -109,6 +120,9 @@ def start(module, folder):
     Responder.caught["follow"](module, is_own, frame_of)
     Responder.warned["follow"](own_place)
     Responder.optimized["follow"](Responder.model, frame_of, is_own)
+    Responder.settings["follow"](Responder.model, Responder.optimized)
+    Responder.resets["follow"](Responder.model, own_place)
+    Responder.ties["follow"](Responder.model, Responder.optimized, own_place, is_own)
     module.init_process_group = announce(module.init_process_group)
     enlist()
     follow_multiprocessing()
@@ -277,11 +291,23 @@ def never_compiled(*functions):
         pass
 
 
+def forwarded(ddp, given):
+    """After every forward of a model in DDP that may have a backward; `given`: what it got."""
+    Responder.model["forwarded"](ddp)
+    if Responder.resets["Resets"].windows:
+        tensors = Responder.phases["tensors_in"](given, sys.modules["torch"].Tensor, DEPTH)
+        Responder.resets["forwarded"](ddp, any(tensor.requires_grad for tensor in tensors))
+
+
 def steps(optimizer, args, kwargs):
     """Before every step of every optimizer."""
     try:
-        Responder.optimized["steps"](optimizer, Responder.model["steps"](optimizer))
+        done = Responder.model["steps"](optimizer)
+        Responder.optimized["steps"](optimizer, done)
         Responder.phases["before_step"]()
+        Responder.ties["steps"](done)
+        Responder.settings["steps"](optimizer)
+        Responder.resets["stepping"](optimizer)
     except Exception:
         pass
 
@@ -290,6 +316,10 @@ def stepped(optimizer, args, kwargs):
     """After every step of every optimizer: with two of them, as for a GAN, a step of the program is
     one of the first."""
     Responder.phases["after_step"]()
+    try:
+        Responder.resets["stepped"](optimizer)
+    except Exception:
+        pass
     now = time.monotonic()
     key = id(optimizer)
     Responder.steps[key] = Responder.steps.get(key, 0) + 1
@@ -318,10 +348,11 @@ def watch_loader(iterator):
         Responder.passes += begins
         if fresh:
             Responder.loader = describe_loader(self)
-            Responder.passing = note_sampler(self)
-        elif Responder.passing is not None and not Responder.passing["trains"]:
-            made = max(Responder.steps.values(), default=0)
-            Responder.passing["trains"] = made > Responder.passing["steps"]
+            Responder.passing = [one for one in (note_sampler(self), note_sharers(self)) if one]
+        for passing in Responder.passing:
+            if not fresh and not passing["trains"]:
+                made = max(Responder.steps.values(), default=0)
+                passing["trains"] = made > passing["steps"]
         loader = Responder.loader
         began = time.monotonic()
         Responder.phases["leave_backward"](began)
@@ -339,6 +370,7 @@ def watch_loader(iterator):
         loader["given"] += 1
         try:
             Responder.phases["batch"](batch, fresh, began, now)
+            Responder.resets["batch"](fresh)
         except Exception:
             pass
         return batch
@@ -388,6 +420,30 @@ def note_sampler(iterator):
                 "trains": False,
             }
             return Responder.dealt[key]
+    except Exception:
+        pass
+    return None
+
+
+def note_sharers(iterator):
+    """At the begin of a pass, who divides the samples among the ranks; of the passes of a loop over
+    one dataset the first one that trains is kept."""
+    try:
+        if getattr(iterator, "_num_yielded", 1):
+            return None  # two loaders that take turns
+        steps = max(Responder.steps.values(), default=0)
+        dataset = iterator._dataset
+        key = type(dataset).__name__, id(dataset)
+        known = Responder.shares.get(key)
+        if known is not None:
+            if not known["trains"]:
+                known["steps"] = steps
+            return known
+        if len(Responder.shares) < Responder.shards["LOADERS"]:
+            found = Responder.shards["look"](iterator, own_place, steps)
+            if found is not None:
+                Responder.shares[key] = found
+            return found
     except Exception:
         pass
     return None
@@ -606,7 +662,11 @@ def dump():
     told["optimized"] = Responder.optimized["told"]()
     told["loads"] = list(Responder.model["Models"].loads.values())
     told["parts"] = Responder.phases["told"]()
+    told["settings"] = Responder.settings["told"]()
+    told["resets"] = Responder.resets["told"]()
+    told["ties"] = Responder.ties["told"]()
     told["dealt"] = list(Responder.dealt.values())
+    told["shares"] = list(Responder.shares.values())
     told["libraries"] = [name for name in LIBRARIES if name in sys.modules]
     told["backends"] = Responder.recorder["backends"](Responder.c10d)
     told["labels"] = Responder.recorder["labels"](Responder.c10d)

@@ -4,9 +4,24 @@ from __future__ import annotations
 
 import pytest
 
+from preflight.domains.job.discarded import Discarded
 from preflight.domains.job.frame import Frame
 from preflight.domains.job.optimized import Held, Hooks, Optimized, Scheduler
-from preflight.rehearsal.optimizers import MOST, NAMES, optimized_of
+from preflight.domains.job.optimizer_settings import (
+    GroupSettings,
+    OptimizerSettings,
+    SettingsLook,
+)
+from preflight.domains.job.tied import Untied
+from preflight.rehearsal.optimizers import (
+    MOST,
+    NAMES,
+    OPTIMIZERS,
+    discarded_of,
+    optimized_of,
+    settings_of,
+    untied_of,
+)
 
 LINE = ["train.py", 3, "main", True]
 HERE = Frame("train.py", 3, "main", own=True)
@@ -59,3 +74,34 @@ def test_it_is_bounded() -> None:
     found = optimized_of({"optimized": {"hidden": [ENTRY] * 9000, "hooks": [[0, 1]] * 9000}})
     assert len(found.hidden) == NAMES
     assert len(found.hooks.looks) < 100
+
+
+def test_settings_are_read() -> None:
+    good = [True, {"lr": [0.1], "betas": [0.9, 0.99], "eps": ["x"], "rho": [float("nan")]}]
+    told = {
+        "kind": "AdamW",
+        "signature": 7,
+        "frame": LINE,
+        "schedule": None,
+        "looks": [[0, 0, [good, 3]], [1, -1, [good]], [2, 2, "x"], 5],
+        "changes": [[1, 1, 1, 0.2], [1, 1, 2, 0.2], [2, 2, 0, float("inf")], ["x"]],
+        "full": -3,
+    }
+    (found,) = settings_of({"settings": [told, 3]})
+    values = (("lr", (0.1,)), ("betas", (0.9, 0.99)))
+    groups = (GroupSettings(True, values), GroupSettings(False))
+    looks = (SettingsLook(0, 0, groups),)
+    assert found == OptimizerSettings("AdamW", 7, HERE, None, looks, ((1, 1, 1, 0.2),))
+    assert len(settings_of({"settings": [told] * 99})) == OPTIMIZERS
+    assert settings_of({"settings": 3}) == ()
+    assert settings_of({"settings": [{}]}) == (OptimizerSettings("", 0),)
+
+
+def test_resets_and_ties_are_read() -> None:
+    good = ["SGD", LINE, 40, 38, 114, 152]
+    rubbish = [["SGD", None, 4, 5, 5, 8], ["SGD", None, 0, 0, 0, 0], ["SGD"], 3]
+    assert discarded_of({"resets": [good, *rubbish]}) == (Discarded("SGD", HERE, 40, 38, 114, 152),)
+    tie = ["a.weight", "b.weight", "[2] float32", LINE, 1, 32]
+    found = untied_of({"ties": [tie, [*tie[:4], 3, 2], "x"]})
+    assert found == (Untied("a.weight", "b.weight", "[2] float32", HERE, 1, 32),)
+    assert discarded_of({}) == untied_of({"ties": {}}) == ()

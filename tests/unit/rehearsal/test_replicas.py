@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from preflight.domains.job.record import CALLS, End
+from preflight.domains.job.shared_data import Samples, Sharer, Shares
 from preflight.domains.job.step_parts import Backward, Sent, StepPart, Timed
-from preflight.rehearsal.replicas import DEALT, LATEST, backends_of, dealt_of, parts_of, replicas_of
+from preflight.rehearsal.replicas import (
+    DEALT,
+    LATEST,
+    LOOPS,
+    backends_of,
+    dealt_of,
+    parts_of,
+    replicas_of,
+    shares_of,
+)
 
 TOLD = {
     "kind": "ddp",
@@ -166,3 +176,22 @@ def test_a_rank_may_say_any_number() -> None:
     entry = {"kind": "ddp", "modes": [10**4000, 3]}
     assert replicas_of({"models": [entry]})[0].modes == (0, 0)
     assert replicas_of({"models": [dict(entry, modes=[20, 3])]})[0].modes == (20, 3)
+
+
+def test_who_divides_the_samples_is_read() -> None:
+    layer = {"kind": "Subset", "length": 5, "of": 10, "marks": [3, "x", -1], "span": [0, 8, 2]}
+    loop = {
+        "frame": ["train.py", 3, "main", True],
+        "trains": True,
+        "sharers": [["DistributedSampler", 2, 1], ["x", 0, 0], ["y", 2], 3],
+        "layers": [layer, {**layer, "span": [0, 8]}, {**layer, "of": 10**4000}, 7],
+    }
+    (found,) = shares_of({"shares": [loop, {**loop, "sharers": []}, 3]})
+    assert found == Shares(
+        found.frame,
+        True,
+        (Sharer("DistributedSampler", 2, 1),),
+        (Samples("Subset", 5, 10, (3,), (0, 8, 2)),),
+    )
+    assert shares_of({"shares": "x"}) == shares_of({}) == ()
+    assert len(shares_of({"shares": [loop] * 99})) == LOOPS

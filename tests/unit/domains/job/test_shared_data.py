@@ -6,10 +6,15 @@ import itertools
 
 import pytest
 
+from preflight.domains.job.frame import Frame
 from preflight.domains.job.shared_data import (
     Dealt,
+    Samples,
+    Sharer,
+    Shares,
     missed,
     same_inputs,
+    shared_twice,
     told_apart,
     unlike_orders,
 )
@@ -83,3 +88,88 @@ def test_the_same_inputs(
 ) -> None:
     assert same_inputs({0: mine, 1: theirs}) == steps
     assert same_inputs({0: mine}) == same_inputs({}) == 0
+
+
+LOOP = Frame("train.py", 20, "main", own=True)
+SAMPLER = Sharer("DistributedSampler", 2, 0)
+EVEN = Samples("Subset", 50, 100, (2, 4, 6))
+ODD = Samples("Subset", 50, 100, (1, 3, 5))
+
+
+def loops(*samples: Samples | None, trains: bool = True, parts: int = 2) -> dict[int, list[Shares]]:
+    """One loop of each rank, by what is known of its dataset."""
+    sharer = Sharer("DistributedSampler", parts, 0)
+    return {
+        rank: [Shares(LOOP, trains, (sharer,), (one,) if one is not None else ())]
+        for rank, one in enumerate(samples)
+    }
+
+
+def test_a_part_of_a_part() -> None:
+    found = shared_twice(loops(EVEN, ODD), 2)
+    assert found is not None
+    assert (found.parts, found.shards, found.own) == (2, 2, EVEN)
+
+
+def test_a_sampler_in_a_sampler() -> None:
+    loop = Shares(LOOP, True, (Sharer("BatchSamplerShard", 2, 0), SAMPLER))
+    found = shared_twice({0: [loop], 1: [loop]}, 2)
+    assert found is not None
+    assert (found.parts, found.shards, found.own) == (4, 1, None)
+    assert shared_twice({rank: [loop] for rank in range(4)}, 4) is None  # nodes, then ranks
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        (EVEN, EVEN),
+        (None, None),
+        (EVEN, Samples("Subset", 50, 100, (1, 4, 5))),
+        (EVEN, Samples("Subset", 50, 120, (1, 3, 5))),
+        (Samples("Subset", 80, 100, (2, 4)), Samples("Subset", 80, 100, (1, 3))),
+        (Samples("rows", 50, 0), Samples("rows", 50, 0)),
+    ],
+    ids=["the same", "not known", "by chance", "other data", "more than there are", "no span"],
+)
+def test_what_ranks_may_have(samples: tuple[Samples | None, ...]) -> None:
+    assert shared_twice(loops(*samples), 2) is None
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "apart"),
+    [
+        ((0, 98, 2), (1, 99, 2), True),
+        ((0, 98, 2), (4, 98, 2), False),
+        ((0, 49, 1), (50, 99, 1), True),
+        ((0, 50, 1), (50, 99, 1), False),
+        ((0, 98, 2), (1, 99, 3), False),
+    ],
+)
+def test_ranges(one: tuple[int, int, int], other: tuple[int, int, int], apart: bool) -> None:
+    mine, theirs = (Samples("range", 50, 0, (), span) for span in (one, other))
+    assert mine.is_apart(theirs) is theirs.is_apart(mine) is apart
+    assert (shared_twice(loops(mine, theirs), 2) is not None) is apart
+
+
+def test_only_where_all_ranks_train() -> None:
+    assert shared_twice(loops(EVEN, ODD, trains=False), 2) is None
+    assert shared_twice(loops(EVEN, ODD), 4) is None
+    assert shared_twice(loops(EVEN, ODD) | {1: []}, 2) is None
+    assert shared_twice({}, 0) is None
+
+
+def test_parts_of_nodes_that_their_ranks_share() -> None:
+    found = loops(EVEN, EVEN, ODD, ODD)
+    assert shared_twice(found, 4) is None
+    found = loops(EVEN, EVEN, ODD, ODD, parts=4)
+    twice = shared_twice(found, 4)
+    assert twice is not None
+    assert (twice.parts, twice.shards) == (4, 2)
+
+
+def test_a_table_by_its_fingerprint() -> None:
+    """Which differs for other reasons as well: the parts must make up the whole."""
+    parts = [Samples("table", 50, 100, (mark,)) for mark in (7, 8)]
+    assert shared_twice(loops(*parts), 2) is not None
+    whole = [Samples("table", 90, 100, (mark,)) for mark in (7, 8)]
+    assert shared_twice(loops(*whole), 2) is None

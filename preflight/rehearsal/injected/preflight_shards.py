@@ -1,0 +1,175 @@
+"""Who divides the samples of a DataLoader among the ranks: its samplers, wrappers around them, and
+the dataset itself, which may be a rank's own part already. Two of them one after the other leave
+most of the samples out.
+
+Of a dataset only what lies at hand is read: indices, file names, where a tensor begins in its
+storage. No sample is made, and no random number is drawn; an error here is swallowed. Loaded from
+its text beside preflight_responder.py into the user's Python, any from 3.8 on: the standard library
+only.
+"""
+
+import heapq
+import itertools
+import os
+import sys
+import zlib
+
+LOADERS, DEPTH, LAYERS = 16, 12, 6
+"""Loops over a DataLoader that are kept; objects that are looked at of one; what is known of a
+dataset and of those inside."""
+MARKS, READ = 32, 1 << 16
+"""Samples that are kept of a dataset, the same ones of equal datasets, and how many it may have."""
+TEXT = 60
+
+
+def look(iterator, place, steps):
+    """What is kept of a pass that begins, after so many steps; None: nobody divides its samples."""
+    sharers = sharers_of(iterator)
+    if not sharers:
+        return None
+    layers = list(itertools.islice(layers_of(iterator._dataset), LAYERS))
+    frame = place()
+    return {"frame": frame, "steps": steps, "trains": False, "sharers": sharers, "layers": layers}
+
+
+# --- who divides ---
+
+
+def sharers_of(iterator):
+    """Class, number of parts and which of them, from the outside to the inside."""
+    sampler = sys.modules["torch.utils.data.sampler"].Sampler
+    found, seen = [], []
+    rest = [getattr(iterator, "_index_sampler", None), getattr(iterator, "_dataset", None)]
+    while rest and len(seen) < DEPTH:
+        one = rest.pop(0)
+        if one is None or any(one is other for other in seen):
+            continue
+        seen.append(one)
+        parts = parts_of(one, sampler)
+        if parts is not None and parts[0] > 1:
+            found.append([type(one).__name__[:TEXT], *parts])
+        known = getattr(one, "__dict__", {})
+        rest += [known.get(n) for n in ("batch_sampler", "sampler", "_sampler", "dataset")]
+    return found
+
+
+def parts_of(one, sampler):
+    """Of torch's samplers and their like, of Accelerate's and transformers' wrappers, of a stream
+    of Hugging Face's datasets."""
+    known = getattr(one, "__dict__", {})
+    pair = None
+    if type(one).__name__ in ("BatchSamplerShard", "IterableDatasetShard"):
+        pair = known.get("num_processes"), known.get("process_index")
+    elif isinstance(one, sampler):
+        pair = known.get("num_replicas"), known.get("rank")
+    elif known.get("_distributed") is not None:
+        divided = known["_distributed"]
+        pair = getattr(divided, "world_size", None), getattr(divided, "rank", None)
+    whole = pair is not None and all(isinstance(number, int) for number in pair)
+    return [int(number) for number in pair] if whole else None
+
+
+# --- whose samples they are ---
+
+
+def layers_of(dataset, depth=4):
+    """What tells whether ranks have the same dataset: of itself, then of those that it holds."""
+    torch = sys.modules["torch"]
+    known = getattr(dataset, "__dict__", {})
+    kind = type(dataset).__name__[:TEXT]
+    if isinstance(dataset, (list, tuple, range)):
+        yield from known_only(kind, len(dataset), 0, dataset)
+    elif "_fingerprint" in known and "_data" in known:
+        yield from table(dataset, kind)
+    elif "indices" in known and "dataset" in known:
+        indices = known["indices"]
+        yield from known_only(kind, len(indices), len(known["dataset"]), indices)
+    elif hasattr(dataset, "__len__"):
+        length = len(dataset)
+        values = [*known.get("tensors", ())[:1], *known.values()]
+        for value in values:
+            if isinstance(value, torch.Tensor):
+                yield from view(torch, kind, length, value)
+            elif is_named(value) and len(value) == length:
+                yield from known_only(kind, length, 0, value)
+    if depth:
+        for value in list(known.values()):
+            if isinstance(value, torch.utils.data.Dataset):
+                yield from layers_of(value, depth - 1)
+
+
+def layer(kind, length, of, marks=(), first=0, last=0, step=0):
+    return {
+        "kind": kind,
+        "length": length,
+        "of": of,
+        "marks": list(marks),
+        "span": [first, last, step],
+    }
+
+
+def known_only(kind, length, of, values):
+    """Of a range where it begins and ends; of indices and names a few, the same of equal ones."""
+    if isinstance(values, range) and values:
+        low, high = sorted((values[0], values[-1]))
+        yield layer(kind, length, of, (), low, high, abs(values.step))
+        return
+    if hasattr(values, "tolist"):
+        values = values.tolist() if length <= READ else ()
+    if not 0 < length <= READ or len(values) != length:
+        return
+    names = [name_of(value) for value in values]
+    if None not in names:
+        yield layer(kind, length, of, heapq.nsmallest(MARKS, {mark_of(name) for name in names}))
+
+
+def is_named(values):
+    """Whether it is a range or a list of names: numbers of a program's own may be anything."""
+    if isinstance(values, range):
+        return True
+    return (
+        isinstance(values, (list, tuple)) and bool(values) and isinstance(name_of(values[0]), str)
+    )
+
+
+def name_of(value):
+    """What a sample is called: its number, or the name of its file, wherever a rank has that."""
+    for _ in range(3):
+        if isinstance(value, dict):
+            value = next((v for v in value.values() if isinstance(v, str)), None)
+        elif isinstance(value, (list, tuple)):
+            value = value[0] if value else None
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if isinstance(value, str):
+        return value.rpartition("/")[2]
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def mark_of(name):
+    if isinstance(name, str):
+        return zlib.crc32(name.encode("utf-8", "replace"))
+    return name * 2654435761 % (1 << 32)  # spreads neighbours over all numbers
+
+
+def view(torch, kind, length, tensor):
+    """Of rows of a larger tensor which ones they are."""
+    if not tensor.dim() or tensor.shape[0] != length or length < 2 or tensor.is_meta:
+        return
+    if tensor.layout is not torch.strided:
+        return
+    whole = tensor.untyped_storage().nbytes() // tensor.element_size()
+    first, step = tensor.storage_offset(), tensor.stride(0)
+    if whole >= 2 * tensor.numel() and step:
+        yield layer(kind, length, whole, (), first, first + (length - 1) * step, step)
+
+
+def table(dataset, kind):
+    """A table of Hugging Face's: a fingerprint of what was made of it, and how long the whole split
+    was; equal parts of it have other fingerprints."""
+    splits = getattr(getattr(dataset, "info", None), "splits", None) or {}
+    name = str(getattr(dataset, "split", "")).partition("[")[0]
+    whole = getattr(splits.get(name), "num_examples", 0) if hasattr(splits, "get") else 0
+    if isinstance(whole, int) and whole > len(dataset):
+        marks = [zlib.crc32(str(dataset._fingerprint).encode())]
+        yield layer("table", len(dataset), whole, marks)
