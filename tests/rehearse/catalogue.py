@@ -253,7 +253,7 @@ FAULTS = (
             word=how,
             launcher=SHELL,
         )
-        for how in ("subset", "rows", "files", "wrapped")
+        for how in ("subset", "rows", "files", "wrapped", "stream")
     ),
     *(
         warned(
@@ -882,7 +882,7 @@ AT_LENGTH = frozenset(
         *(f"resets_gradients-{how}" for how in ("adversarial", "closure", "gan", "penalty")),
         *("resets_gradients-tasks", "resets_gradients-right"),
         *(f"shares_twice-{how}" for how in ("rows", "files", "whole", "own", "nodes", "copies")),
-        *("shares_twice-synthetic", "shares_twice-validation"),
+        *("shares_twice-synthetic", "shares_twice-validation", "shares_twice-stream"),
         *(f"ties_lost-{how}" for how in ("empty", "pretrained", "loaded", "purpose", "pruned")),
         "ties_lost-frozen",
         *("backend_absent-nccl", "backend_absent-ucc", "backend_chosen", "backend_chosen-cpu"),

@@ -48,7 +48,7 @@ def sharers_of(iterator):
         parts = parts_of(one, sampler)
         if parts is not None and parts[0] > 1:
             found.append([type(one).__name__[:TEXT], *parts])
-        known = getattr(one, "__dict__", {})
+        known = vars_of(one)
         rest += [known.get(n) for n in ("batch_sampler", "sampler", "_sampler", "dataset")]
     return found
 
@@ -56,7 +56,7 @@ def sharers_of(iterator):
 def parts_of(one, sampler):
     """Of torch's samplers and their like, of Accelerate's and transformers' wrappers, of a stream
     of Hugging Face's datasets."""
-    known = getattr(one, "__dict__", {})
+    known = vars_of(one)
     pair = None
     if type(one).__name__ in ("BatchSamplerShard", "IterableDatasetShard"):
         pair = known.get("num_processes"), known.get("process_index")
@@ -75,7 +75,7 @@ def parts_of(one, sampler):
 def layers_of(dataset, depth=4):
     """What tells whether ranks have the same dataset: of itself, then of those that it holds."""
     torch = sys.modules["torch"]
-    known = getattr(dataset, "__dict__", {})
+    known = vars_of(dataset)
     kind = type(dataset).__name__[:TEXT]
     if isinstance(dataset, (list, tuple, range)):
         yield from known_only(kind, len(dataset), 0, dataset)
@@ -84,18 +84,30 @@ def layers_of(dataset, depth=4):
     elif "indices" in known and "dataset" in known:
         indices = known["indices"]
         yield from known_only(kind, len(indices), len(known["dataset"]), indices)
-    elif hasattr(dataset, "__len__"):
-        length = len(dataset)
+    else:
+        length = length_of(dataset)
         values = [*known.get("tensors", ())[:1], *known.values()]
         for value in values:
             if isinstance(value, torch.Tensor):
                 yield from view(torch, kind, length, value)
-            elif is_named(value) and len(value) == length:
-                yield from known_only(kind, length, 0, value)
+            elif is_named(value) and length in (len(value), None):
+                yield from known_only(kind, len(value), 0, value)
     if depth:
         for value in list(known.values()):
-            if isinstance(value, torch.utils.data.Dataset):
+            if isinstance(value, torch.utils.data.Dataset) or "_fingerprint" in vars_of(value):
                 yield from layers_of(value, depth - 1)
+
+
+def vars_of(one):
+    return getattr(one, "__dict__", {})
+
+
+def length_of(dataset):
+    """None of a stream; one that wraps it may have a method for that all the same."""
+    try:
+        return len(dataset)
+    except TypeError:
+        return None
 
 
 def layer(kind, length, of, marks=(), first=0, last=0, step=0):
@@ -154,7 +166,7 @@ def mark_of(name):
 
 def view(torch, kind, length, tensor):
     """Of rows of a larger tensor which ones they are."""
-    if not tensor.dim() or tensor.shape[0] != length or length < 2 or tensor.is_meta:
+    if not tensor.dim() or tensor.shape[0] != length or length == 1 or tensor.is_meta:
         return
     if tensor.layout is not torch.strided:
         return

@@ -1,8 +1,8 @@
 """Samples that are divided among the ranks twice: a `subset`, the `rows` of a tensor or a list of
-`files` that are a rank's own, under a DistributedSampler, or a sampler `wrapped` by another one as
-Accelerate does; healthy: `whole` a Subset that all ranks have, `own` parts without a sampler,
-`copies` of the files in a folder of each rank, `nodes` and then ranks, `synthetic` data of each
-rank, `validation` in parts of its own"""
+`files` that are a rank's own, under a DistributedSampler; a sampler `wrapped` by another one or a
+`stream` of own files in parts of Accelerate's; healthy: `whole` a Subset that all ranks have, `own`
+parts without a sampler, `copies` of the files in a folder of each rank, `nodes` and then ranks,
+`synthetic` data of each rank, `validation` in parts of its own"""
 
 import sys
 import time
@@ -16,6 +16,7 @@ from torch.utils.data import (
     DataLoader,
     Dataset,
     DistributedSampler,
+    IterableDataset,
     Subset,
     TensorDataset,
 )
@@ -32,6 +33,26 @@ class Files(Dataset[torch.Tensor]):
 
     def __getitem__(self, number: int) -> torch.Tensor:
         return torch.full((6,), float(hash(self.names[number]) % 7))
+
+
+class Stream(IterableDataset[torch.Tensor]):
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return (torch.full((6,), float(len(name))) for name in self.names)
+
+
+class IterableDatasetShard(IterableDataset[torch.Tensor]):
+    """As in accelerate.data_loader: of so many samples one."""
+
+    def __init__(self, dataset: Stream, num_processes: int, process_index: int) -> None:
+        self.dataset, self.num_processes, self.process_index = dataset, num_processes, process_index
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        for number, sample in enumerate(self.dataset):
+            if number % self.num_processes == self.process_index:
+                yield sample
 
 
 class BatchSamplerShard(BatchSampler):
@@ -64,6 +85,9 @@ def loader_of(rank: int, world: int) -> DataLoader[torch.Tensor]:
         data = Files(names[rank::world] if HOW == "files" else names)
     if HOW == "nodes":
         data, parts, part = Subset(data, range(rank // 2, ROWS, 2)), 2, rank % 2
+    if HOW == "stream":
+        names = [f"{number:05}.tar" for number in range(rank, ROWS, world)]
+        return DataLoader(IterableDatasetShard(Stream(names), world, rank), batch_size=8)
     if HOW == "own":
         return DataLoader(data, batch_size=8, shuffle=True)
     sampler = DistributedSampler(data, parts, part)

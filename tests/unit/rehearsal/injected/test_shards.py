@@ -156,6 +156,18 @@ def test_a_table_of_which_a_part_is_left() -> None:
     assert list(shards.layers_of(Dataset(50, **{**known, "info": None}))) == []
 
 
+def test_a_stream_has_no_length() -> None:
+    stream = SimpleNamespace(files=["a/1.tar", "a/2.tar"], few=[3, 4], numbers=range(1, 9, 2))
+    shard = wrapper(IterableDatasetShard, dataset=stream)
+    names, numbers = shards.layers_of(stream)
+    assert (len(names["marks"]), names["length"]) == (2, 2)
+    assert numbers["span"] == [1, 7, 2]
+    assert list(shards.layers_of(shard)) == []
+    data = Dataset(2)
+    vars(data).update(dataset=Dataset(2, files=["1", "2"]))
+    assert len(list(shards.layers_of(data))) == 1
+
+
 def test_what_is_too_long_is_not_read() -> None:
     assert marks(Dataset(shards.READ + 1, files=["a"] * (shards.READ + 1))) == []
     assert marks(Dataset(0, files=[])) == []
