@@ -56,7 +56,13 @@ from preflight.domains.job.optimized import (
     replaced,
     unshared,
 )
-from preflight.domains.job.optimizer_settings import OptimizerSettings, SettingApart, unlike
+from preflight.domains.job.optimizer_settings import (
+    PASSES,
+    STATE,
+    OptimizerSettings,
+    SettingApart,
+    unlike,
+)
 from preflight.domains.job.replica import Replica
 from preflight.domains.job.tied import Untied, trained_apart
 from preflight.expect import Expect
@@ -77,7 +83,7 @@ CHECK = replace(REHEARSAL, required=False)
 
 SHOWN = 3
 """Parameters by name, and ranks with a setting of their own."""
-WORDS = {"lr": "learning rate", "weight_decay": "weight decay"}
+WORDS = {"lr": "learning rate", "weight_decay": "weight decay", STATE: "count of steps"}
 """Settings that have a name beside that of the argument."""
 APART = frozenset({"own_group", "join"})
 """DDP's options with which ranks need not have the same."""
@@ -93,6 +99,27 @@ FINDINGS = {
         text="let all ranks {hint!s}",
         status=(Status.FAIL, Status.WARN),
         explains=("job.model:replicas-diverged", "job.script:rate-per-rank"),
+    ),
+    "state-differs": for_author(
+        headline="the optimizers of the ranks have different states: {seen}",
+        cause="a checkpoint whose optimizer is loaded on one rank only (DDP gives its weights to "
+        "the others, and nothing of an optimizer), an optimizer that some ranks create again",
+        means="no error at all: Adam's averages differ, so that each rank takes another step from "
+        "the same gradients and trains a model of its own",
+        text="load the optimizer's state dict on all ranks, from a file or by "
+        "broadcast_object_list",
+        status=(Status.FAIL, Status.WARN),
+        explains=("job.model:replicas-diverged",),
+    ),
+    "steps-skipped": for_author(
+        headline="{at} skips steps of the optimizer that the other ranks make",
+        cause="a guard against spikes or NaN that looks at the rank's own loss, a step in a try or "
+        "under a condition that not all ranks meet",
+        means="no error at all: the rank that skips a step keeps the weights that all others have "
+        "changed, and trains a model of its own from then on",
+        text="let all ranks decide alike whether to step: all_reduce the loss or the flag before "
+        "the condition",
+        explains=("job.model:replicas-diverged",),
     ),
     "gradients-discarded": warning(
         headline="gradients are reset before a step has used them: {seen}",
@@ -132,7 +159,8 @@ FINDINGS = {
     "parameters-unshared": warning(
         headline="parameters are trained outside of DDP: {seen}",
         cause="a loss with weights of its own (ArcFace, a learned temperature), a second network, "
-        "or layers in a plain list, which an optimizer has and DDP has not",
+        "layers in a plain list, or adapters (LoRA) that were added to the model after DDP "
+        "wrapped it: an optimizer has them and DDP has not",
         means="no error at all: their gradients are not averaged, so that each rank learns them "
         "from its own batches, and a checkpoint has those of one rank",
         text="let DDP wrap them as well, or make them a module of the model before DDP wraps it",
@@ -230,9 +258,14 @@ def _differs(ranks: Ranks) -> Iterator[Found]:
         return
     found = unlike({rank: seen.settings for rank, (_, seen) in ranks.items()})
     models = first_unequal({rank: dict(seen.models) for rank, (_, seen) in ranks.items()})
-    if found is None or (models is not None and models <= found[0].clock):
+    if found is None:
         return
     one, own = found
+    if one.name == PASSES:
+        yield from _skipped(ranks, one, models)
+        return
+    if models is not None and models <= one.clock:
+        return
     first = own[min(own)]
     made = f" · {first.kind} made at {first.frame}" if first.frame else ""
     drift = f" · the models differ after {plural(models, 'step')}" if models is not None else ""
@@ -240,13 +273,32 @@ def _differs(ranks: Ranks) -> Iterator[Found]:
     group = f" of parameter group {one.group}" if one.groups > 1 else ""
     what = WORDS.get(one.name, one.name)
     yield Found(
-        "optimizer-differs",
+        "state-differs" if one.name == STATE else "optimizer-differs",
         tuple(ranks[rank][0] for rank in one.odd),
         saw=f"{what}{group} is {_values(one)}{more} · {_since(one)}{made}{drift}",
         expected="the same settings on all ranks in every step",
         confidence=Confidence.CERTAIN if models is not None else Confidence.LIKELY,
         fields={"hint": _hint(one, what, own)},
         status=Status.FAIL if models is not None else Status.WARN,
+    )
+
+
+def _skipped(ranks: Ranks, one: SettingApart, models: int | None) -> Iterator[Found]:
+    """Only where the models differ since the same look: one rank may make forward passes of its
+    own, as in an evaluation."""
+    if models is None or not max(one.agreed, 0) < models <= one.clock + 1:
+        return
+    least = min(one.by_rank.values())
+    skipping = [rank for rank, passes in one.by_rank.items() if passes > least]
+    yield Found(
+        "steps-skipped",
+        tuple(ranks[rank][0] for rank in skipping),
+        saw=f"{rank_list(skipping)} made fewer steps in as many forward passes: step "
+        f"{one.step + 1} comes after pass {_values(one)} · as many until step {one.agreed + 1} · "
+        f"the models differ after {plural(models, 'step')}",
+        expected="as many forward passes before a step on all ranks",
+        confidence=Confidence.LIKELY,
+        alternatives=("the models had come apart before, so that the ranks decide differently",),
     )
 
 

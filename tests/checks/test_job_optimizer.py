@@ -75,6 +75,16 @@ def set_to(rate: float, later: float | None = None) -> OptimizerSettings:
     return OptimizerSettings("AdamW", 7, LINE, WRAPS, looks)
 
 
+def counts(name: str, number: float, later: float | None = None) -> OptimizerSettings:
+    """What it counts beside its settings, at its steps, and from step 4 on."""
+    looks = tuple(
+        SettingsLook(step, step, (GroupSettings(True, (("lr", (0.1,)), (name, (float(now),)))),))
+        for step in STEPS
+        for now in [step + (later if later is not None and step >= 4 else number)]
+    )
+    return OptimizerSettings("AdamW", 7, LINE, None, looks)
+
+
 def trained(*settings: OptimizerSettings, unequal: int | None) -> dict[str, Optimizers]:
     """Ranks whose models differ after so many steps."""
     return {
@@ -134,6 +144,35 @@ CASES = (
     Case("a rate that no weight shows", trained(ALIKE, TWICE, unequal=None), "optimizer-differs"),
     Case("a plateau", trained(ALIKE, ALIKE, FALLS, unequal=6), "optimizer-differs", Status.FAIL),
     Case("a plateau of models that differ", trained(ALIKE, FALLS, unequal=2)),
+    Case(
+        "a state that one rank has loaded",
+        trained(counts("state", 64), counts("state", 0), unequal=1),
+        "state-differs",
+        Status.FAIL,
+        subject="n1 · rank 0",
+    ),
+    Case(
+        "and that no weight shows",
+        trained(counts("state", 64), counts("state", 0), unequal=None),
+        "state-differs",
+        WARN,
+    ),
+    Case("loaded on both", trained(counts("state", 64), counts("state", 64), unequal=None)),
+    Case(
+        "a step that one of them skips",
+        trained(counts("passes", 1), counts("passes", 1), counts("passes", 1, 2), unequal=4),
+        "steps-skipped",
+        Status.FAIL,
+        subject="n1 · rank 2",
+    ),
+    Case(
+        "an evaluation of one rank",
+        trained(counts("passes", 1), counts("passes", 1, 40), unequal=None),
+    ),
+    Case(
+        "of models that differed before",
+        trained(counts("passes", 1), counts("passes", 1, 2), unequal=2),
+    ),
     Case("one schedule", trained(FALLS, FALLS, unequal=None)),
     Case("resets", alone(WASTED), "gradients-discarded", WARN, subject="n1 · rank 1"),
     Case("a tie that is lost", alone(Optimizers(0, untied=(UNTIED,))), "weights-untied", WARN),

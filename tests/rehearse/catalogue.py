@@ -208,6 +208,20 @@ FAULTS = (
         )
         for how in ("plateau", "progress", "decay", "group")
     ),
+    *(
+        gone(
+            *("steps_apart", code, *ranks),
+            check=OPTIMIZER,
+            args=(how,),
+            word=how,
+            line=False,
+            launcher=SHELL,
+        )
+        for how, code, ranks in (
+            ("skips", "steps-skipped", (1,)),
+            ("loads", "state-differs", (0, 1)),
+        )
+    ),
     gone("replica_skips", "replicas-diverged", 2, check=MODEL, nproc=3, launcher=SHELL),
     warned("replica_by_hand", "replicas-diverged", 0, 1, check=MODEL, line=False, launcher=SHELL),
     gone("replica_own_start", "replicas-diverged", 0, 1, check=MODEL, line=False, launcher=SHELL),
@@ -233,7 +247,7 @@ FAULTS = (
         for script, code, ways in (
             ("trains_too_little", "parameters-unregistered", ("list", "dict")),
             ("trains_too_little", "parameters-replaced", ("head", "embedding")),
-            ("trains_apart", "parameters-unshared", ("same", "other", "list")),
+            ("trains_apart", "parameters-unshared", ("same", "other", "list", "added")),
             ("hooks_added", "hooks-pile-up", ("forward", "gradient", "seldom")),
             ("scheduler_left", "scheduler-elsewhere", ("wrapped", "unfrozen")),
             ("resets_gradients", "gradients-discarded", ("first", "after", "method", "once")),
@@ -638,9 +652,10 @@ HEALTHY = (
         Row(script, args=(how,), word=how, launcher=SHELL)
         for script, ways in (
             ("trains_too_little", ("right", "listed", "dicts", "subset", "frozen")),
-            ("trains_apart", ("wrapped", "averaged", "experts")),
+            ("trains_apart", ("wrapped", "averaged", "experts", "adapted")),
             ("hooks_added", ("once", "removed")),
             ("scheduler_left", ("again", "both", "copied")),
+            ("steps_apart", ("agree", "both", "evaluates")),
             ("settings_apart", ("agreed", "groups", "population")),
             ("resets_gradients", ("right", "twice", "skips", "sam", "adversarial", "closure")),
             ("resets_gradients", ("gan", "penalty", "tasks")),
@@ -871,6 +886,8 @@ AT_LENGTH = frozenset(
         *("settings_differ-barrier", "settings_differ-unread", "settings_differ-default"),
         *(f"trains_too_little-{how}" for how in ("dict", "head", "right", "listed", "dicts")),
         *("trains_too_little-subset", "trains_apart-other", "trains_apart-list"),
+        *("trains_apart-added", "trains_apart-adapted", "steps_apart-loads"),
+        *(f"steps_apart-{how}" for how in ("agree", "both", "evaluates")),
         *("trains_apart-wrapped", "trains_apart-experts", "hooks_added-gradient"),
         *("hooks_added-seldom", "hooks_added-once", "scheduler_left-wrapped"),
         *("same_batches-stream", "same_batches-own", "same_batches-single", "same_batches-split"),

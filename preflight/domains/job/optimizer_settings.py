@@ -10,7 +10,9 @@ from preflight.domains.job.frame import Frame
 from preflight.domains.job.replica import odd_ones
 from preflight.frozen import dataclass
 
-RATE = "lr"
+RATE, STATE, PASSES = "lr", "state", "passes"
+"""Names of settings; the latter two are none, but have to be the same as well: how many steps the
+optimizer counts in its state, and how many forward passes DDP has made."""
 CLOSE = 1e-6
 """Part of a number by which it may differ: ranks compute it alike, or not."""
 

@@ -192,7 +192,7 @@ def look(torch, wrapped, done):
     """At what the models have and what the optimizers hold."""
     have = {id(p): (name, p) for ddp in wrapped for name, p in ddp.module.named_parameters()}
     held = {id(p) for known in Optimized.known for p in known.parameters()}
-    apart = unregistered(torch, wrapped, have)
+    apart, late = unregistered(torch, wrapped, have), added_later(wrapped)
     hidden = {
         name: (parameter, frame)
         for name, parameter, frame, trains in apart.values()
@@ -208,11 +208,11 @@ def look(torch, wrapped, done):
         parameters = known.parameters() if known.steps else []
         own = any(id(p) in have for p in parameters)
         for place, p in enumerate(parameters):
-            if id(p) in have or not p.requires_grad:
+            if (id(p) in have and id(p) not in late) or not p.requires_grad:
                 continue
             if p.grad is not None:
                 name = apart[id(p)][0] if id(p) in apart else "parameter %d" % place
-                loose.append((name, p))
+                loose.append((late.get(id(p), name), p))
                 frame = frame or known.frame
             elif own:
                 name = "optimizer %d, parameter %d" % (number, place)
@@ -236,6 +236,20 @@ def lasting(torch, before, now, done):
         first = before[name][2] if same else done
         shape = Optimized.model["shape_of"](parameter)
         found[name] = [shape, frame, first, done, number]
+    return found
+
+
+def added_later(wrapped):
+    """Parameters that the models have got since DDP wrapped them, of which it does not know: id ->
+    name."""
+    found = {}
+    for ddp in wrapped:
+        known, ignored = getattr(ddp, "_module_parameters", None), ddp.parameters_to_ignore
+        if known is not None:
+            known = {id(p) for p in known}
+            for name, p in ddp.module.named_parameters():
+                if id(p) not in known and name not in ignored:
+                    found[id(p)] = name
     return found
 
 

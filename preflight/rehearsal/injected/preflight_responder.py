@@ -120,7 +120,7 @@ def start(module, folder):
     Responder.caught["follow"](module, is_own, frame_of)
     Responder.warned["follow"](own_place)
     Responder.optimized["follow"](Responder.model, frame_of, is_own)
-    Responder.settings["follow"](Responder.model, Responder.optimized)
+    Responder.settings["follow"](Responder.model, Responder.optimized, Responder.phases)
     Responder.resets["follow"](Responder.model, own_place)
     Responder.ties["follow"](Responder.model, Responder.optimized, own_place, is_own)
     module.init_process_group = announce(module.init_process_group)

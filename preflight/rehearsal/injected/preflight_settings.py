@@ -1,5 +1,6 @@
 """What the optimizers of a rank are set to, by parameter group: learning rate, weight decay and the
-like. DDP gives all ranks the same gradients; they keep the same model only as long as these are the
+like; how many steps they count in their state, and after how many forward passes of DDP they make a
+step. DDP gives all ranks the same gradients; they keep the same model only as long as these are the
 same as well.
 
 Read before the steps 1, 2, 3, 4, 5, 7, 9, 13 … of each optimizer; between these only learning rates
@@ -26,6 +27,7 @@ class Settings:
 
     model = {}  # what is in preflight_model.py
     optimized = {}  # and in preflight_optimized.py
+    phases = {}  # and in preflight_phases.py
     kept = []
 
 
@@ -34,8 +36,8 @@ def begin():
     Settings.kept = []
 
 
-def follow(model, optimized):
-    Settings.model, Settings.optimized = model, optimized
+def follow(model, optimized, phases):
+    Settings.model, Settings.optimized, Settings.phases = model, optimized, phases
 
 
 class Kept:
@@ -63,7 +65,14 @@ class Kept:
         if Settings.model["due"](self.steps) and len(self.looks) < LOOKS:
             self.rates = [group.get("lr") for group in groups]
             have = shared()
-            told = [[is_trained(group, have), numbers_of(group)] for group in groups]
+            passes = Settings.phases["Phases"].forwards
+            told = [
+                [
+                    is_trained(group, have),
+                    {**numbers_of(group), **counts_of(optimizer, group, passes)},
+                ]
+                for group in groups
+            ]
             self.looks.append([self.steps, clock(), told])
             self.schedule = scheduled_at(optimizer) or self.schedule
         self.steps += 1
@@ -106,6 +115,15 @@ def numbers_of(group):
         if all(isinstance(one, (int, float)) for one in each):
             found[name] = [float(one) for one in each[:4]]
     return found
+
+
+def counts_of(optimizer, group, passes):
+    """What a group's first parameter has in the optimizer's state, and all forward passes."""
+    first = group["params"][0] if group["params"] else None
+    count = (optimizer.state.get(first) or {}).get("step", 0)
+    if getattr(count, "is_cuda", False):
+        return {"passes": [float(passes)]}  # to read it would wait for the GPU
+    return {"state": [float(count)], "passes": [float(passes)]}
 
 
 def steps(optimizer):

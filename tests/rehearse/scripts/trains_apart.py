@@ -1,6 +1,7 @@
 """A loss with weights of its own beside a model in DDP: `same` and `other` they start from one seed
 or several and nobody averages their gradients, `list` they are those of layers in a plain list that
-the optimizer got by hand; healthy: `wrapped`, `averaged` by hand, `experts` that exchange tokens"""
+the optimizer got by hand, `added` to the model after DDP has wrapped it; healthy: `wrapped`,
+`averaged` by hand, `experts` that exchange tokens, `adapted` before DDP wraps it"""
 
 import itertools
 import sys
@@ -24,24 +25,43 @@ class Margin(nn.Module):
         return nn.functional.cross_entropy(self.scale * given @ self.centres.t(), labels)
 
 
+class Adapted(nn.Module):
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.down = nn.Parameter(torch.randn(2, base.in_features) / 4)
+        self.up = nn.Parameter(torch.zeros(base.out_features, 2))
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        return self.base(given) + given @ self.down.t() @ self.up.t()
+
+
 class Body(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.first = nn.Linear(16, 8)
+        self.last = nn.Linear(8, 8)
         self.more = [nn.Linear(8, 8), nn.Linear(8, 8)] if HOW == "list" else []
 
     def forward(self, given: torch.Tensor) -> torch.Tensor:
         given = self.first(given)
         for layer in self.more:
             given = given + layer(given)
-        return given
+        return self.last(given)
 
 
 def main() -> None:
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(rank if HOW == "other" else 0)
-    model, criterion = DistributedDataParallel(Body()), Margin()
+    body, criterion = Body(), Margin()
+    if HOW == "adapted":
+        body.first = Adapted(body.first)
+    model = DistributedDataParallel(body, find_unused_parameters=HOW == "added")
+    if HOW == "added":
+        body.first = Adapted(body.first)
+    if HOW in ("added", "adapted"):
+        criterion.requires_grad_(False)
     parts = [model.parameters(), criterion.parameters()]
     if HOW == "list":
         criterion.requires_grad_(False)

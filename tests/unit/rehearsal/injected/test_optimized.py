@@ -58,6 +58,16 @@ def test_parameters_in_lists_and_dicts_of_lists() -> None:
     ]
 
 
+def test_what_a_model_gets_after_ddp_has_wrapped_it() -> None:
+    first, adapter, left_out = Parameter(), Parameter(), Parameter()
+    pairs = [("weight", first), ("lora_a", adapter), ("own", left_out)]
+    module = SimpleNamespace(named_parameters=lambda: pairs)
+    ddp = SimpleNamespace(module=module, _module_parameters=[first], parameters_to_ignore={"own"})
+    assert optimized.added_later([ddp]) == {id(adapter): "lora_a"}
+    del ddp._module_parameters
+    assert optimized.added_later([ddp]) == {}
+
+
 def test_what_changes_or_comes_anew_begins_again() -> None:
     before = optimized.lasting(TORCH, {}, {"a": ("1", HERE), "b": ("2", None)}, 4)
     now = {"a": ("1", HERE), "b": ("3", None), "c": ("-", None)}

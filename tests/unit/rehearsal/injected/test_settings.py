@@ -23,6 +23,7 @@ class Tensor:
 class Optimizer:
     def __init__(self, *groups: dict[str, Any]) -> None:
         self.param_groups = list(groups)
+        self.state: dict[Any, Any] = {}
 
 
 CUDA = SimpleNamespace(is_initialized=lambda: False)
@@ -39,7 +40,8 @@ def weight(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tensor]:
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Tensor=Tensor, cuda=CUDA))  # type: ignore[arg-type]
     settings.begin()
     due = {0, 1, 2, 3, 4, 6, 8}
-    settings.follow({"Models": models, "due": due.__contains__}, {"Optimized": known})
+    phases = {"Phases": SimpleNamespace(forwards=7)}
+    settings.follow({"Models": models, "due": due.__contains__}, {"Optimized": known}, phases)
     yield weight
     settings.begin()
 
@@ -53,10 +55,26 @@ def test_all_of_them_at_looks_and_rates_in_between(weight: Tensor) -> None:
         settings.steps(optimizer)
     (told,) = settings.told()
     assert [step for step, *_ in told["looks"]] == [0, 1, 2, 3, 4, 6]
-    first = [True, {"lr": [0.1], "betas": [0.9, 0.99], "eps": [1.0]}]
-    assert told["looks"][0] == [0, 0, [first, [False, {"lr": [0.5]}]]]
+    counts = {"state": [0.0], "passes": [7.0]}
+    first = [True, {"lr": [0.1], "betas": [0.9, 0.99], "eps": [1.0], **counts}]
+    assert told["looks"][0] == [0, 0, [first, [False, {"lr": [0.5], **counts}]]]
     assert told["changes"] == [[5, 0, 0, 0.05]]
     assert (told["kind"], told["full"], told["frame"]) == ("Optimizer", None, None)
+
+
+def test_what_an_optimizer_counts_in_its_state(weight: Tensor) -> None:
+    optimizer = Optimizer({"params": [weight], "lr": 0.1}, {"params": []})
+    optimizer.state[weight] = {"step": 64}
+    settings.steps(optimizer)
+    optimizer.state[weight] = {"step": SimpleNamespace(is_cuda=True)}
+    settings.steps(optimizer)
+    (told,) = settings.told()
+    found = [[values for _, values in groups] for _, _, groups in told["looks"]]
+    assert found[0] == [
+        {"lr": [0.1], "state": [64.0], "passes": [7.0]},
+        {"state": [0.0], "passes": [7.0]},
+    ]
+    assert found[1][0] == {"lr": [0.1], "passes": [7.0]}, "to read it would wait for the GPU"
 
 
 def test_a_schedule_of_every_step_is_bounded(weight: Tensor) -> None:
