@@ -8,12 +8,13 @@ Looks at     of each rank of a rehearsed command, over its steps after the first
 Fails if     never: a slow job still trains
 Warns if     a rank waits for its DataLoader in 30 % of its time (in 50 % with a GPU that may
              compute meanwhile; never where the driver says that it is busy in 90 %); 50 collectives
-             per step, half of them below 64 KiB, with one open on all ranks in 30 % of the samples; a
-             rank or a few hardly ever wait for a collective while the others do in 40 %; over NCCL,
-             a rank spends half of its step in own code between the optimizer and the next forward,
-             in which it waits for nothing, the others 40 % of a step less, and its GPU has pauses;
-             the same without GPUs from 30 % on, where the others' backward pass takes longer;
-             the payload of a collective grows from call to call, to three times its size or more
+             per step, half of them below 64 KiB, with one open on all ranks in 30 % of the samples;
+             a rank or a few hardly ever wait for a collective while the others do in 40 %; over
+             NCCL, a rank spends half of its step in own code between the optimizer and the next
+             forward, in which it waits for nothing, the others 40 % of a step less, and its GPU has
+             pauses; the same without GPUs from 30 % on, where the others' backward pass takes
+             longer; the payload of a collective grows from call to call, to three times its size or
+             more
 Undecided    fewer than 8 steps or 10 samples; not a rehearsal (preflight rehearse -- CMD)
 Not covered  what a GPU itself takes for its part of a step; whether it waits in NCCL, in steps of
              less than half a second; steps without an optimizer; a rank that is slow now and then;
