@@ -1,12 +1,12 @@
 """Is every GPU of the job healthy (ECC, temperature, PCIe, NVSwitch) and idle?
 
 Looks at     NVML, call by call: uncorrectable memory errors, rows to remap and pages to retire, the
-             recovery that the driver asks for, clock throttle reasons, temperature, PCIe width,
-             power limit, ECC mode and application clock, VBIOS, corrected errors, NVSwitch fabric
-             and NVLink domain, memory in use, processes on it; in /dev/kmsg, where readable, Xids,
-             SXids of NVSwitches and errors of PCIe links. AMD: amdsmi, where it is installed, /sys,
-             and failed resets in /dev/kmsg; IMEX channels in /dev, NCCL_MNNVL_ENABLE,
-             NCCL_CUMEM_ENABLE
+             recovery that the driver asks for, clock throttle reasons, temperature of GPU and
+             memory, PCIe width, power limit, ECC mode and application clock, VBIOS, corrected
+             errors, NVSwitch fabric and NVLink domain, memory in use, processes on it; in
+             /dev/kmsg, where readable, Xids, SXids of NVSwitches and errors of PCIe links. AMD:
+             amdsmi, where it is installed, /sys, and failed resets in /dev/kmsg; IMEX channels in
+             /dev, NCCL_MNNVL_ENABLE, NCCL_CUMEM_ENABLE
 Fails if     a call about a GPU hangs, or the GPU is lost meanwhile; the driver requests a reset, a
              reboot or the like; a row remap or a page retirement is pending or has failed; memory
              errors could not be corrected; a critical Xid was logged in the last hour and nothing
@@ -18,21 +18,20 @@ Fails if     a call about a GPU hangs, or the GPU is lost meanwhile; the driver 
 Warns if     a GPU has a different power limit, clock, ECC mode, PCIe generation or memory size from
              most of its model, here and on all nodes; GPUs of one model and board have different
              VBIOS versions; one has a hundred times as many corrected errors as its peers in the
-             box; a GPU, or one node of several, is not in the NVLink domain of the others;
-             power brake, heat or another hardware slowdown
-             throttles a GPU; it has reached its slowdown temperature; it uses fewer PCIe
-             lanes than it could; the fabric has reduced bandwidth; other processes use its memory;
-             a GPU that no rank uses is faulty; in the last hour NVLink or PCIe had errors, or an
-             NVSwitch non-fatal ones; an AMD GPU had uncorrectable errors since its driver was
-             loaded
+             box; a GPU, or one node of several, is not in the NVLink domain of the others; power
+             brake, heat or another hardware slowdown throttles a GPU; it has reached its slowdown
+             temperature, or its memory the driver's limit, or 95 °C and 20 more than that of its
+             peers; it uses fewer PCIe lanes than it could; the fabric has reduced bandwidth; other
+             processes use its memory; a GPU that no rank uses is faulty; in the last hour NVLink or
+             PCIe had errors, or an NVSwitch non-fatal ones; an AMD GPU had uncorrectable errors
+             since its driver was loaded
 Undecided    NVML crashes or is not permitted; there was no time to query a GPU; NVML errors that
              say nothing about the GPU; the fabric is still starting after boot; amdsmi is not
              installed, or belongs to a different ROCm
 Not covered  the kernel log where it is not readable (said in the row); Fabric Manager before
              Hopper; PCIe generation and throttling under load; persistence mode is only shown
-             (gpu.visible says what it costs); driver, masks, compute mode, MIG:
-             gpu.visible; links: gpu.links. Seen with a fake NVML and a fake amdsmi only, not yet on
-             these GPUs
+             (gpu.visible says what it costs); driver, masks, compute mode, MIG: gpu.visible; links:
+             gpu.links. Seen with a fake NVML and a fake amdsmi only, not yet on these GPUs
 Seen as      "uncorrectable ECC error encountered", "CUDA error: an illegal memory access" on one
              rank only, "Error 802: system not yet initialized", "NVRM: Xid", "GPU is lost", "GPU
              requires reset", "CUDA out of memory" at the first allocation, one rank slower than the
@@ -277,9 +276,9 @@ FINDINGS = {
     ),
     "too-hot": FindingType(
         headline="{at} is too hot: {seen}",
-        cause="a fan, airflow or coolant problem, or dust",
+        cause="a fan, airflow or coolant problem, or dust; of memory alone a worn thermal pad",
         means="the GPU slows down under load, or shuts off; every step waits for it",
-        text="check the cooling of the node",
+        text="check the cooling of the node; where one GPU is hotter than the others, its own",
         commands=(
             Command("nvidia-smi -q -d TEMPERATURE,PERFORMANCE || amd-smi metric", "the node"),
         ),
@@ -883,6 +882,10 @@ def _slow(gpu: _Gpu, amd: bool) -> Iterator[Found]:
     if hot is not None and limit and hot >= limit:
         saw = f"{hot} °C · it {'is critical' if amd else 'slows down'} at {limit} °C"
         yield Found("too-hot", (gpu.subject,), saw, fields=_fields(one))
+    hot, limit = one.memory_temperature, one.memory_max
+    if hot is not None and limit and hot >= limit:
+        saw, goal = f"its memory has {hot} °C", f"less than {limit} °C, the driver's limit for it"
+        yield Found("too-hot", (gpu.subject,), saw, goal, fields=_fields(one))
     # with Grace the data go over NVLink-C2C; a virtual slot says nothing of the real one
     real = not one.coherent and one.virtual != VGPU
     if real and one.width and one.width_max and one.width < one.width_max:
@@ -948,6 +951,7 @@ def _unlike_their_peers(world: World[Health]) -> Iterator[Found]:
                 alternatives=one.alternatives,
             )
     for node, vitals in nodes.items():
+        yield from _hot_memory(node, used[node])
         for gpu, usual in vital_outliers.corrected_floods(vitals):
             yield Found(
                 "corrected-errors",
@@ -957,6 +961,19 @@ def _unlike_their_peers(world: World[Health]) -> Iterator[Found]:
                 confidence=Confidence.LIKELY,
                 fields=_fields(gpu),
             )
+
+
+def _hot_memory(node: str, gpus: Mapping[int, _Gpu]) -> Iterator[Found]:
+    """Memory that is hot beside its peers', of which the driver names no limit."""
+    for hot, usual in vital_outliers.hot_memory([gpu.vitals for gpu in gpus.values()]):
+        yield Found(
+            "too-hot",
+            (gpus[hot.index].subject,),
+            f"its memory has {hot.memory_temperature} °C",
+            f"about {usual} °C, as on the other GPUs of {node}",
+            confidence=Confidence.LIKELY,
+            fields=_fields(hot),
+        )
 
 
 def _without_channel(world: World[Health]) -> Iterator[Found]:

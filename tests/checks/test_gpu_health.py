@@ -334,6 +334,30 @@ CASES = (
     Case("power brake", every(brakes=0x88), "clocks-throttled", WARN),
     Case("as hot as can be", one(temperature=87), "too-hot", WARN),
     Case("warm", every(temperature=86)),
+    Case(
+        "memory at the driver's limit",
+        one(memory_temperature=95, memory_max=95),
+        "too-hot",
+        WARN,
+        subject="n1 · GPU 2",
+    ),
+    Case("warm memory", every(memory_temperature=94, memory_max=95)),
+    Case(
+        "memory that is hotter than that of its peers, and no limit is known",
+        seen(*(gpu(i, memory_temperature=106 if i == 2 else 55) for i in range(4))),
+        "too-hot",
+        WARN,
+        subject="n1 · GPU 2",
+    ),
+    Case("all memory is hot, and no limit is known", every(memory_temperature=96)),
+    Case(
+        "hot memory of two alone",
+        seen(gpu(0, memory_temperature=55), gpu(1, memory_temperature=106)),
+    ),
+    Case(
+        "memory that is warmer than that of its peers",
+        seen(*(gpu(i, memory_temperature=88 if i == 2 else 55) for i in range(4))),
+    ),
     Case("half the power", one(power_limit=350_000), "settings-differ", WARN, subject="n1 · GPU 2"),
     Case("all at half the power", every(power_limit=350_000)),
     Case(

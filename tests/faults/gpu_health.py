@@ -333,4 +333,13 @@ HEALTH = (
         scenario={"gpu2.temperature": 88},
         **ON_4,
     ),
+    Fault(
+        "the memory of a GPU has 106 degrees",
+        *("gpu.health", "too-hot", "n1 · GPU 1"),
+        says="its memory has 106",
+        status="warn",
+        exit=0,
+        scenario={"field.82": 55, "gpu1.field.82": 106},
+        **ON_4,
+    ),
 )

@@ -7,8 +7,8 @@
  *   gpu2.name = NVIDIA L4          and uuid, bus (0000:18:00.0), minor, capability (9.0), memory,
  *                                  used, compute_mode, mig (mig_devices: how many instances, 1),
  *                                  persistence; without gpuN. for all GPUs
- *   gpu2.temperature = 34          and slowdown_at, width, width_max, ecc_volatile, ecc_aggregate,
- *                                  remap_rows, remap_pending, remap_failure, retired_pending,
+ *   gpu2.temperature = 34          and slowdown_at, memory_max (else not supported), width,
+ *                                  width_max, ecc_volatile, ecc_aggregate, remap_rows, remap_pending, remap_failure, retired_pending,
  *                                  virtual; reasons (0x8), and reasons2 from the second time on;
  *                                  numa (else not supported); power_limit (mW), ecc, clock (MHz),
  *                                  generation_max, vbios, board, ecc_corrected
@@ -341,8 +341,11 @@ CALL("nvmlDeviceGetTemperature", nvmlDeviceGetTemperature, (gpu_t gpu, unsigned 
 
 CALL("nvmlDeviceGetTemperatureThreshold", nvmlDeviceGetTemperatureThreshold,
      (gpu_t gpu, unsigned which, unsigned *out),
-     *out = (unsigned)number(index_of(gpu), which == 1 ? "slowdown_at" : "shutdown_at",
-                             which == 1 ? 87 : 92);)
+     *out = (unsigned)number(index_of(gpu), which == 1 ? "slowdown_at" :
+                             which == 2 ? "memory_max" : "shutdown_at",
+                             which == 1 ? 87 : which == 2 ? 0 : 92);
+     if (!*out)
+         return NOT_SUPPORTED;)
 
 CALL("nvmlDeviceGetTotalEccErrors", nvmlDeviceGetTotalEccErrors,
      (gpu_t gpu, unsigned uncorrected, unsigned aggregate, unsigned long long *out),

@@ -246,6 +246,11 @@ FAULTY = (
         "GPU 1",
     ),
     Machine("one GPU is too hot", {**RTX, "gpu1.temperature": 91}, "too-hot", "warn", "GPU 1"),
+    Machine(
+        "the memory of one GPU is at its limit",
+        {**A100, "memory_max": 95, "field.82": 47, "gpu6.field.82": 95},
+        *("too-hot", "warn", "GPU 6"),
+    ),
     Machine("x8 in place of x16", {**L4, "gpu1.width": 8}, "pcie-downgraded", "warn", "GPU 1"),
     Machine(
         "one GPU with an older VBIOS",

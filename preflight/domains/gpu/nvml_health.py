@@ -41,8 +41,11 @@ from preflight.model import CannotObserve, NotApplicable
 AGAIN = 0.3
 """Seconds to the second look at a GPU that is throttled: one that lasts a moment is none."""
 
-RECOVERY = 230
-"""nvml.h: NVML_FI_DEV_GET_GPU_RECOVERY_ACTION; older drivers than 565 have no such field."""
+MEMORY_TEMPERATURE, RECOVERY = 82, 230
+"""nvml.h: NVML_FI_DEV_MEMORY_TEMP, which cards without HBM lack, and
+NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, which drivers before 565 lack."""
+SLOWDOWN_AT, MEMORY_MAX = 1, 2
+"""nvml.h, nvmlTemperatureThresholds_t."""
 
 THROTTLED = sum(THROTTLE_REASONS)
 PROCESSES_MAX = 64
@@ -184,10 +187,11 @@ def _memory(call: CallRecorder, handle: Any) -> dict[str, Any]:
         known |= {"rows": rows[1], "remap_pending": bool(rows[2]), "remap_failed": bool(rows[3])}
     pending = call("nvmlDeviceGetRetiredPagesPendingStatus", handle)
     known["pages_pending"] = None if pending is None else bool(pending)
-    fields = call("nvmlDeviceGetFieldValues", handle, [RECOVERY])
-    if fields is not None and fields[0].nvmlReturn == 0:
-        known["recovery"] = int(fields[0].value.uiVal)
-    return known
+    names = {"recovery": RECOVERY, "memory_temperature": MEMORY_TEMPERATURE}
+    fields = call("nvmlDeviceGetFieldValues", handle, [*names.values()]) or ()
+    told = {field.fieldId: field for field in fields if field.nvmlReturn == 0}
+    found = {name: int(told[n].value.uiVal) for name, n in names.items() if n in told}
+    return known | found
 
 
 def _temperature_and_pcie(call: CallRecorder, handle: Any) -> dict[str, Any]:
@@ -196,7 +200,8 @@ def _temperature_and_pcie(call: CallRecorder, handle: Any) -> dict[str, Any]:
     return {
         "brakes": None if brakes is None else brakes & THROTTLED,
         "temperature": call("nvmlDeviceGetTemperature", handle, 0),
-        "slowdown_at": call("nvmlDeviceGetTemperatureThreshold", handle, 1),
+        "slowdown_at": call("nvmlDeviceGetTemperatureThreshold", handle, SLOWDOWN_AT),
+        "memory_max": call("nvmlDeviceGetTemperatureThreshold", handle, MEMORY_MAX),
         "width": call("nvmlDeviceGetCurrPcieLinkWidth", handle),
         "width_max": call("nvmlDeviceGetMaxPcieLinkWidth", handle),
     }

@@ -1,4 +1,5 @@
-"""Finds GPUs whose VBIOS, NVLink domain or count of corrected errors is not that of their peers.
+"""Finds GPUs whose VBIOS, NVLink domain, count of corrected errors or memory temperature is not
+that of their peers.
 
 Pure. All functions take the GPUs of the job by node. Two alone are no majority: then both are told.
 
@@ -21,6 +22,9 @@ from preflight.inference import consensus
 FLOOD, TIMES = 1000, 100
 """Corrected errors since the driver was loaded: hundreds are usual after months, thousands on one
 GPU beside others that have next to none come from a weak row or channel."""
+HOT_MEMORY, HOTTER = 95, 20
+"""°C: what nvidia-smi names as the most for the memory of an A100, and how much more than its peers
+have is no difference of load or place."""
 PEERS = 3
 """GPUs of one model in a box that it takes to say what is usual there."""
 
@@ -108,6 +112,22 @@ def corrected_floods(gpus: Sequence[Vitals]) -> Iterator[tuple[Vitals, int]]:
             usual = int(median(others))
             if mine >= TIMES * max(1, usual):
                 yield gpu, usual
+
+
+def hot_memory(gpus: Sequence[Vitals]) -> Iterator[tuple[Vitals, int]]:
+    """GPUs of one box whose memory is hot while that of the others of their model is not, with what
+    these have: where the driver names no limit."""
+    for gpu in gpus:
+        mine = gpu.memory_temperature or 0
+        if mine < HOT_MEMORY or gpu.memory_max:
+            continue
+        others = [
+            other.memory_temperature
+            for other in gpus
+            if other is not gpu and other.name == gpu.name and other.memory_temperature
+        ]
+        if len(others) + 1 >= PEERS and mine >= median(others) + HOTTER:
+            yield gpu, int(median(others))
 
 
 def other_domains(nodes: Nodes) -> Iterator[Unlike]:

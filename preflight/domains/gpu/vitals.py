@@ -71,6 +71,7 @@ class Vitals:
     pages_pending         the same of GPUs before Ampere
     recovery              what the driver wants done: 0 nothing, 1 a reset … (nvml.h)
     brakes                bits of the vendor's throttle reasons, set at both of two looks
+    memory_temperature    of its memory, and memory_max: up to which that may run, in °C
     coherent              its memory is the machine's, too (Grace): it is used by the kernel as well
     power_limit           as it is set, in mW; ecc: it is on; clock: of applications, in MHz;
                           generation_max: of PCIe, in this slot
@@ -99,6 +100,8 @@ class Vitals:
     brakes: int | None = None
     temperature: int | None = None
     slowdown_at: int | None = None
+    memory_temperature: int | None = None
+    memory_max: int | None = None
     width: int | None = None
     width_max: int | None = None
     memory: int | None = None

@@ -6,6 +6,7 @@ from __future__ import annotations
 from preflight.domains.gpu.vital_outliers import (
     Nodes,
     corrected_floods,
+    hot_memory,
     other_domains,
     other_vbios,
     place_name,
@@ -47,6 +48,22 @@ def test_a_flood_is_measured_by_the_others_of_its_model() -> None:
     assert [(gpu.index, usual) for gpu, usual in corrected_floods(gpus)] == [(1, 4)]
     assert [*corrected_floods([*gpus[:2], Vitals(2, name="T400", corrected=0)])] == []
     assert [*corrected_floods([Vitals(i, name="H100") for i in range(4)])] == []
+
+
+def test_hot_memory_is_measured_by_the_others_of_its_model() -> None:
+    gpus = [Vitals(i, name="H200", memory_temperature=t) for i, t in enumerate((62, 101, 58, 61))]
+    assert [(gpu.index, usual) for gpu, usual in hot_memory(gpus)] == [(1, 61)]
+    assert [*hot_memory(gpus[:2])] == []  # of two, either may be the odd one
+    busy = [Vitals(i, name="H200", memory_temperature=t) for i, t in enumerate((96, 90, 89, 95))]
+    assert [*hot_memory(busy)] == []
+
+
+def test_memory_with_a_limit_is_measured_by_that() -> None:
+    gpus = [
+        Vitals(i, name="H200", memory_temperature=t, memory_max=105)
+        for i, t in enumerate((62, 101, 58, 61))
+    ]
+    assert [*hot_memory(gpus)] == []
 
 
 def test_racks_and_partitions_of_several_trays_are_on_purpose() -> None:
