@@ -1,9 +1,9 @@
 """Are the RDMA ports that the job would use up, at full rate, and usable?
 
-Looks at     /sys/class/infiniband: state, physical state, rate, link layer, GIDs, partition keys
-             and error counters (twice, 0.3 s apart) of every port; /dev/infiniband; what /dev/kmsg,
-             where readable, has of mlx5 HCAs; NCCL_IB_HCA,
-             NCCL_IB_GID_INDEX, NCCL_IB_PKEY and the like, in nccl.conf too; GPUs, nvidia_peermem
+Looks at     /sys/class/infiniband: state, physical state, rate, link layer, GIDs, partition keys,
+             error counters and lost packets (twice, 0.3 s apart) of every port; /dev/infiniband;
+             what /dev/kmsg, where readable, has of mlx5 HCAs; NCCL_IB_HCA, NCCL_IB_GID_INDEX,
+             NCCL_IB_PKEY and the like, in nccl.conf too; GPUs, nvidia_peermem
 Fails if     the kernel logged in the last hour that the firmware of a mlx5 HCA does not respond; a
              port is down that [checks."net.rdma"] ports or NCCL_IB_HCA names, that is Active on
              most nodes of the job, or that is the only down one of its model here and was up since
@@ -14,13 +14,15 @@ Fails if     the kernel logged in the last hour that the firmware of a mlx5 HCA 
              common, or two are limited members of their partition by all ports that NCCL takes
 Warns if     some of several HCAs of one model can't be opened; a few ports of one model are down,
              or slower than the others where there are as many as the GPUs ask for, or one whose
-             link has not been up since boot; an InfiniBand port has come up with one lane; NCCL
-             would use InfiniBand and Ethernet together, a slow port that was named or that
+             link has not been up since boot; an InfiniBand port has come up with one lane; the PCIe
+             link of a card has half of what it could have, and those of others like it here more;
+             NCCL would use InfiniBand and Ethernet together, a slow port that was named or that
              NCCL_IB_HCA takes by a prefix, or one that is not in `ports`; a GID is link-local or
              RoCE v1; nodes have RoCE with different MTUs, or fewer HCAs than others; no module
-             gives HCAs access to GPU memory; error counters grow; the link of one port has gone
-             down or been retrained often since boot, or it has counted thousands of errors without
-             ever going down, others like it here have not; HCAs of one make have different firmware
+             gives HCAs access to GPU memory; error counters grow; packets are lost and sent again;
+             the link of one port has gone down or been retrained often since boot, or it has
+             counted thousands of errors without ever going down, others like it here have not; HCAs
+             of one make have different firmware
 Undecided    no state of any port is readable
 Not covered  whether data arrives (world.nccl); InfiniBand's MTU, switches and cables; EFA beyond
              its presence; ports that are not exposed to a container (host.limits); NCCL_IB_DISABLE
@@ -96,6 +98,8 @@ FLAPS = 5
 """Times that a link went down since boot, and times as often as its twins: a cable that is reseated
 makes one or two."""
 RECOVERED = "link_error_recovery"
+LOST_PACKETS = 10
+"""Between the two looks: a few are a sender's that has just been killed."""
 ERRORS = ("symbol_error", "port_rcv_errors", "local_link_integrity_errors")
 MANY_ERRORS, ERRORS_TIMES = 10_000, 100
 """Errors since boot of one port, and times as many as its twins have: at 400 Gb/s a sound link has
@@ -212,6 +216,18 @@ FINDINGS = {
         "those on another node",
         commands=(Command("ibstat {device} {number}; mlxlink -d {device} -m", "the node"),),
         status=(Status.FAIL, Status.WARN),
+    ),
+    "pcie-downgraded": FindingType(
+        headline="the PCIe link of RDMA port {at} is downgraded: {seen}",
+        who=OPERATOR,
+        cause="a card, riser or retimer with poor contact, or a slot with fewer lanes",
+        means="the port says its full rate, and moves half of it or less; every all-reduce waits",
+        text="reseat the card; compare slot and BIOS settings with the others",
+        commands=(
+            Command("grep . /sys/class/infiniband/{device}/device/*_link_*", "the node"),
+            Command("lspci -vv | grep -E 'Mellanox|LnkCap|LnkSta'", "the node, as root"),
+        ),
+        status=Status.WARN,
     ),
     "slow-port-selected": FindingType(
         headline="NCCL_IB_HCA includes a slower RDMA port: {seen}",
@@ -362,6 +378,26 @@ FINDINGS = {
         commands=(Command("perfquery -x; ibqueryerrors", "the node, as root"),),
         status=Status.WARN,
     ),
+    "retransmissions": FindingType(
+        headline="RDMA port {at} loses packets: {seen}",
+        who="network administrator",
+        cause="RoCE without flow control: PFC or ECN missing on a switch, or another traffic class "
+        "on some nodes; a bad cable; on InfiniBand a failing link on the way",
+        means="RDMA sends everything after a lost packet again: all-reduces at a fraction of their "
+        "speed, or 'Got completion from peer … with status=12'",
+        text="compare PFC, ECN and the traffic class (NCCL_IB_TC) of this port with the switch's; "
+        "check the counters of dropped packets at the switch port",
+        commands=(
+            Command(
+                "grep . /sys/class/infiniband/{device}/ports/{number}/hw_counters/*_err*",
+                "the node, twice",
+            ),
+            Command("mlnx_qos -i INTERFACE", "the node, as root"),
+        ),
+        status=Status.WARN,
+        blame=Blame.NETWORK,
+        explains=("world.bandwidth",),
+    ),
     "link-flapped": FindingType(
         headline="the link of RDMA port {at} has failed again and again since boot: {seen}",
         who=OPERATOR,
@@ -477,6 +513,7 @@ def judge(world: World[NodeRdma], expect: Expect) -> Iterator[Found]:
         yield from _judge_dead(here, seen)
         yield from _judge_closed(here, seen)
         yield from _judge_rate(here, fabrics, seen)
+        yield from _judge_pcie(here, seen)
         yield from _judge_errors(here, seen)
         yield from _judge_flaps(here, seen)
         yield from _judge_missing(here, fabrics, seen)
@@ -705,15 +742,44 @@ def _judge_rate(here: Subject, fabrics: Mapping[str, NodeRdma], seen: NodeRdma) 
     yield from slow.findings()
 
 
+def _judge_pcie(here: Subject, seen: NodeRdma) -> Iterator[Found]:
+    """Ports whose card moves less over PCIe than it could, and than all others of its make here."""
+    narrow = _PortFindings(here)
+    for port in seen.ports:
+        twins = [p for p in seen.alike(port) if p.card != port.card and p.pcie]
+        wide = min((p.pcie for p in twins), default=0.0)
+        used = port.active and (seen.gpus or seen.claims(port)) and not port.virtual
+        if used and len(twins) > 1 and 0 < 2 * port.pcie <= min(wide, port.pcie_max):
+            saw = f"{port.pcie:g} GT/s over all lanes, of the {port.pcie_max:g} its card can"
+            wanted = f"{wide:g} GT/s, as the {len(twins)} others like it here"
+            narrow.add(port, "pcie-downgraded", saw, wanted)
+    yield from narrow.findings()
+
+
 def _judge_errors(here: Subject, seen: NodeRdma) -> Iterator[Found]:
     growing = _PortFindings(here)
     for port in seen.ports:
-        grown = {n: by for n, by in port.grown.items() if by >= NOISE or n in NEVER}
-        if port.active and grown and (seen.gpus or seen.claims(port)):
-            saw = ", ".join(f"{name} +{by}" for name, by in sorted(grown.items())[:LISTED])
-            saw += f" in {seen.apart:.1f} s"
+        if not (port.active and (seen.gpus or seen.claims(port))):
+            continue
+        grown = {
+            n: by
+            for n, by in port.grown.items()
+            if n not in rdma.RESENT and (by >= NOISE or n in NEVER)
+        }
+        if grown:
+            saw = f"{_grown_words(grown)} in {seen.apart:.1f} s"
             growing.add(port, "errors-growing", saw, "counters that do not grow")
+        elif port.physical == rdma.RECOVERING:
+            growing.add(port, "errors-growing", port.says, "physical LinkUp: a link that holds")
+        resent = {n: by for n, by in port.grown.items() if n in rdma.RESENT}
+        if sum(resent.values()) >= LOST_PACKETS and (port in seen.preferred or seen.claims(port)):
+            saw = f"{_grown_words(resent)} in {seen.apart:.1f} s"
+            growing.add(port, "retransmissions", saw, "counters that do not grow")
     yield from growing.findings()
+
+
+def _grown_words(grown: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} +{by}" for name, by in sorted(grown.items())[:LISTED])
 
 
 def _judge_flaps(here: Subject, seen: NodeRdma) -> Iterator[Found]:

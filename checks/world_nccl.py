@@ -5,7 +5,8 @@ Looks at     whether CUDA starts on every rank's GPU; all-reduces of 4 B to 64 M
              in a group that meets on a free port: each element of the sums, the time and the bus
              bandwidth of each size (one that would need more than half of the remaining time,
              judged by smaller ones, is left out); what NCCL logs meanwhile (network, transport of
-             each connection, GPUDirect RDMA, NVLink, warnings), and /sys/class/infiniband
+             each connection, GPUDirect RDMA, NVLink, warnings); /sys/class/infiniband, the error
+             counters before and after
 Fails if     CUDA or NCCL does not start; two ranks share a GPU; a sum is wrong; a rank dies, fails
              or does not reach the step where the others wait; an all-reduce hangs; ranks chose
              different networks; TCP was chosen between nodes that all have InfiniBand, EFA or fast
@@ -13,10 +14,10 @@ Fails if     CUDA or NCCL does not start; two ranks share a GPU; a sum is wrong;
 Warns if     TCP was chosen although there are slow RoCE ports; GPUs connected by NVLink don't use
              it; GPUDirect RDMA is off on some nodes only; without NCCL_IB_HCA, NCCL uses at most
              half of a node's active InfiniBand ports, or fewer than on nodes with the same; NCCL
-             prints a warning with a known cause; its own diagnostics (from 2.31, where the job sets
-             NCCL_RUN_DIAGNOSTICS=1) found something. A size was left out and the smaller ones show
-             less than 12.5 MB/s; never for less: an all-reduce is as slow on every rank as its
-             slowest connection
+             prints a warning with a known cause; an RDMA port counts errors or lost packets
+             meanwhile; its own diagnostics (from 2.31, where the job sets NCCL_RUN_DIAGNOSTICS=1)
+             found something. A size was left out and the smaller ones show less than 12.5 MB/s;
+             never for less: an all-reduce is as slow on every rank as its slowest connection
 Undecided    torch is not installed, or has no NCCL or no GPU for every rank where the job is given
              GPUs
 Not covered  the bandwidth at the size of gradients (from 1 GiB on); the transport of collectives
@@ -36,7 +37,8 @@ Seen as      "Duplicate GPU detected", "Multiple Ranks are using the same GPU", 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import field
 from typing import Any
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
@@ -53,6 +55,7 @@ from preflight.domains.collectives.process_group import (
 )
 from preflight.domains.collectives.stalls import Signature
 from preflight.domains.gpu.given import undecided_where_given
+from preflight.domains.net import rdma_traffic
 from preflight.domains.torch.devices import own_gpu
 from preflight.domains.torch.steps import Steps, Trouble, readable
 from preflight.expect import Expect
@@ -141,6 +144,7 @@ FINDINGS = {
     **stalls.FINDINGS,
     **allreduce.FINDINGS,
     **nccl_transport.FINDINGS,
+    **rdma_traffic.FINDINGS,
     "gpu-shared": FindingType(
         headline="two ranks use the same GPU: {seen}",
         who="job author",
@@ -271,14 +275,15 @@ FINDINGS = {
 @dataclass(frozen=True, slots=True)
 class GpuSums:
     """The all-reduces of a rank in rising size, as far as it came, the NCCL that torch has, what
-    that said of the ways that it took (None where it never came to that), and the size for which
-    there was no time."""
+    that said of the ways that it took (None where it never came to that), the size for which there
+    was no time, and of the first rank of a node what its RDMA ports counted meanwhile."""
 
     nccl: str
     reduced: tuple[Reduced, ...]
     trouble: Trouble | None = None
     heard: NcclReport | None = None
     left_out: LeftOut | None = None
+    ports: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 def observe(host: Host, ctx: Context) -> GpuSums:
@@ -300,6 +305,7 @@ def observe(host: Host, ctx: Context) -> GpuSums:
         agree(ctx, obstacle)
     reduced: list[Reduced] = []
     left_out = None
+    before = rdma_traffic.counters_before(host, ctx.local_rank)
     with NcclLogCapture() as ear, steps.until_trouble():
         # with its device the group connects at once, and not in the first collective
         join(host, ctx, steps, "nccl", device)
@@ -307,7 +313,8 @@ def observe(host: Host, ctx: Context) -> GpuSums:
             left_out = allreduce.all_reduce(ctx, steps, SIZES, reduced, device)
     heard = nccl_report(host, ear.log(ctx.rank))  # before the others hang up
     leave(ctx, steps)
-    return GpuSums(_version(torch), tuple(reduced), steps.trouble, heard, left_out)
+    ports = rdma_traffic.grown_since(host, before)
+    return GpuSums(_version(torch), tuple(reduced), steps.trouble, heard, left_out, ports)
 
 
 def _cannot_talk(ctx: Context, steps: Steps, ear: NcclLogCapture) -> bool:
@@ -352,11 +359,18 @@ def judge(world: World[GpuSums], expect: Expect) -> Iterator[Found]:
     heard = _heard(world)
     found += nccl_transport.findings(world, heard)
     found += allreduce.slow_network(world, _left_out(world))
+    found += rdma_traffic.port_errors(world, world.told(_used_ports))
     yield from found
     codes = set(WARNED) - {f.code for f in found}
     yield from nccl_transport.warnings_survived(
         world, heard, [s for s in SIGNATURES if s.code in codes]
     )
+
+
+def _used_ports(seen: GpuSums) -> Mapping[str, Mapping[str, int]] | None:
+    """What the ports counted over which NCCL went; None where that is nothing."""
+    used = {device.partition("/")[0] for device in seen.heard.log.devices} if seen.heard else set()
+    return {name: grown for name, grown in seen.ports.items() if name in used} or None
 
 
 def _heard(world: World[GpuSums]) -> dict[str, NcclReport]:

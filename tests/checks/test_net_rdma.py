@@ -75,6 +75,11 @@ def fabric(*ports: RdmaPort, **changes: Any) -> NodeRdma:
     return dataclasses.replace(NodeRdma(ports or rails(), gpus=8, peering=True), **changes)
 
 
+def pcie(number: int, now: float, most: float = 512.0) -> RdmaPort:
+    """A port whose card has this much of a PCIe link: 16 lanes of 32 GT/s are 512."""
+    return port(number, pcie=now, pcie_max=most)
+
+
 def job(nodes: int = 2) -> Topology:
     each = tuple(Node(name, (i,)) for i, name in enumerate(NODES[:nodes]))
     return topology(nodes, nodes=each)
@@ -584,7 +589,42 @@ CASES = (
     ),
     Case("errors", fabric(port(grown={"symbol_error": 40})), "errors-growing", WARN),
     Case("a link that goes down", fabric(port(grown={"link_downed": 1})), "errors-growing", WARN),
+    Case(
+        "a card with half of its lanes",
+        fabric(*(pcie(n, 256.0 if n == 3 else 512.0) for n in range(8))),
+        "pcie-downgraded",
+        WARN,
+        subject="n1 · mlx5_3 · port 1",
+    ),
+    Case("all cards in narrow slots", fabric(*(pcie(n, 256.0) for n in range(8)))),
+    Case(
+        "a card that could have no more",
+        fabric(*(pcie(n, 512.0) for n in range(7)), pcie(7, 256.0, 256.0)),
+    ),
+    Case(
+        "nothing is known of one card's link",
+        fabric(*(pcie(n, 512.0 * (n != 3)) for n in range(8))),
+    ),
     Case("one symbol in a while", fabric(port(grown={"symbol_error": 1}))),
+    Case(
+        "RoCE that loses packets",
+        fabric(*map(roce, range(7)), roce(7, grown={"packet_seq_err": 800, "out_of_sequence": 3})),
+        "retransmissions",
+        WARN,
+        subject="n1 · mlx5_7 · port 1",
+    ),
+    Case("a few lost packets", fabric(roce(grown={"packet_seq_err": 5, "out_of_sequence": 4}))),
+    Case(
+        "a storage HCA that NCCL does not take loses packets",
+        fabric(*rails(8), roce(9, kind="MT4125", rate=100.0, grown={"packet_seq_err": 800})),
+    ),
+    Case(
+        "an active port whose link is being retrained",
+        fabric(*rails(8, port(3, physical=6))),
+        "errors-growing",
+        WARN,
+        subject="n1 · mlx5_3 · port 1",
+    ),
     Case("errors of a port that is down", fabric(down(grown={"port_rcv_errors": 99}))),
 )
 

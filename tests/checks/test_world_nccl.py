@@ -109,9 +109,25 @@ def gdr(*on: bool, far: str = "NET/IB") -> dict[str, Any]:
 
 
 HCAS = ("mlx5_0:1/IB", "mlx5_1:1/IB")
+
+
+def counting(port: str, **grown: int) -> dict[str, Any]:
+    """Two nodes that talk over InfiniBand, and what a port of the second counted meanwhile."""
+    reports = [heard(over("IB", ring(r, 2, "NET/IB"), devices=HCAS), IB) for r in range(2)]
+    return nodes(reports[0], replace(reports[1], ports={port: grown}))
+
+
 WAYS = (
     many("InfiniBand", net(4, "IB", IB)),
     many("RoCE", net(4, "IB", ROCE)),
+    many(
+        "a port loses packets during the all-reduces",
+        counting("mlx5_1:1", packet_seq_err=60),
+        "rdma-errors",
+        Status.WARN,
+        subject="n2 · mlx5_1 · port 1",
+    ),
+    many("a port counts that NCCL does not use", counting("mlx5_4:1", packet_seq_err=60)),
     many("EFA", net(4, "AWS Libfabric", EFA)),
     many("TCP, and there is nothing else", net(4, "Socket", NONE)),
     many("TCP beside InfiniBand", net(4, "Socket", IB), "sockets-chosen", Status.FAIL),

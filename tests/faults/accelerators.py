@@ -614,6 +614,26 @@ mkdir net; mount --rbind /sys/class/net net
 mount --rbind tree /sys/class; mount --rbind net /sys/class/net
 """
 """Eight ports of InfiniBand, as far as /sys/class shows them, and what is wrong with them."""
+PCIE_LINKS = """
+for n in 0 1 2 3 4 5 6 7; do
+  card=tree/infiniband/mlx5_$n/device; mkdir $card
+  for which in current max; do
+    echo 16 > $card/${which}_link_width; echo '32.0 GT/s PCIe' > $card/${which}_link_speed
+  done
+done
+"""
+"""What the kernel says of the PCIe links of their cards."""
+ROCE_COUNTS = """
+for n in 0 1 2 3 4 5 6 7; do
+  here=tree/infiniband/mlx5_$n/ports/1; rm -r $here/pkeys; echo Ethernet > $here/link_layer
+  mkdir -p $here/hw_counters $here/gids $here/gid_attrs/types
+  echo 0000:0000:0000:0000:0000:ffff:0a4d:010$n > $here/gids/3
+  echo 'RoCE v2' > $here/gid_attrs/types/3
+  for c in packet_seq_err local_ack_timeout_err; do echo 4711 > $here/hw_counters/$c; done
+done
+lossy=/sys/class/infiniband/mlx5_3/ports/1/hw_counters
+"""
+"""The same ports with RoCE, and what they counted long ago."""
 
 ONE_PORT = "rm -r tree/infiniband/mlx5_2; port mlx5_2 %s"
 POLLING = "'1: DOWN' '2: Polling' '10 Gb/sec (4X SDR)'"
@@ -810,6 +830,38 @@ NET_RDMA = (
         setup=RAILS
         % "(for n in $(seq 1 400); do echo ${n}00 > tree/infiniband/mlx5_3/ports/1/counters/"
         "symbol_error; sleep 0.05; done) > /dev/null 2>&1 &",
+        scenario={},
+        **ON_4,
+    ),
+    # as in nccl#378 and nccl#306: RoCE without PFC
+    Fault(
+        "a port of RoCE that sends packets again all the time",
+        *("net.rdma", "retransmissions", "n1 · mlx5_3 · port 1"),
+        status="warn",
+        exit=0,
+        setup=RAILS
+        % ROCE_COUNTS
+        + "(for n in $(seq 1 400); do echo ${n}00 > $lossy/packet_seq_err; sleep 0.05; done) "
+        "> /dev/null 2>&1 &\n",
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
+        "one HCA of eight has half of its PCIe lanes",
+        *("net.rdma", "pcie-downgraded", "n1 · mlx5_3 · port 1"),
+        status="warn",
+        exit=0,
+        setup=RAILS % (PCIE_LINKS + "echo 8 > tree/infiniband/mlx5_3/device/current_link_width"),
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
+        "a link of InfiniBand that is Active and retrained at this moment",
+        *("net.rdma", "errors-growing", "n1 · mlx5_3 · port 1"),
+        says="physical LinkErrorRecovery",
+        status="warn",
+        exit=0,
+        setup=RAILS % "echo '6: LinkErrorRecovery' > tree/infiniband/mlx5_3/ports/1/phys_state",
         scenario={},
         **ON_4,
     ),

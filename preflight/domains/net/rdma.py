@@ -31,6 +31,7 @@ INFINIBAND, ETHERNET = "InfiniBand", "Ethernet"
 DOWN, INIT, ARMED, ACTIVE = 1, 2, 3, 4  # enum ib_port_state
 LINK_UP = 5  # enum ib_port_phys_state
 STATES = ("NOP", "Down", "Init", "Armed", "Active", "Active_Defer")
+RECOVERING = 6
 PHYSICAL = ("", "Sleep", "Polling", "Disabled", "Training", "LinkUp", "LinkErrorRecovery", "Test")
 
 RNIC = 4
@@ -47,7 +48,12 @@ COUNTERS = (
     "local_link_integrity_errors",
     "excessive_buffer_overrun_errors",
 )
+RESENT = ("packet_seq_err", "local_ack_timeout_err", "implied_nak_seq_err", "out_of_sequence")
+"""Counters of packets that were lost, in hw_counters: those that this port had to send again, and
+those that were missing of what it received (RDMA/mlx5: "Understanding mlx5 ethtool counters")."""
 
+LANES = 32
+"""The widest PCIe link."""
 MAX_HCAS = 32
 """Entries that NCCL reads of NCCL_IB_HCA (MAX_IB_DEVS)."""
 
@@ -92,6 +98,8 @@ class RdmaPort:
     was_up    its link has been up since boot: it has a partner, or had one
     firmware  of the card, as its driver says it
     subnet    the prefix of its InfiniBand subnet; empty: not known, or a router leads to others
+    pcie      lanes of its card's PCIe link times GT/s of each, 0: not known; pcie_max: what the
+              card can
     """
 
     device: str
@@ -119,6 +127,8 @@ class RdmaPort:
     firmware: str = ""
     full_pkey: tuple[int, int] | None = None
     subnet: str = ""
+    pcie: float = 0.0
+    pcie_max: float = 0.0
 
     @property
     def name(self) -> str:
@@ -172,6 +182,7 @@ def ports(host: Host) -> Iterator[RdmaPort]:
         kinds = (_text(host, f"{folder}/hca_type"), _text(host, f"{folder}/board_id"))
         driver = host.readlink(f"{folder}/device/driver").rpartition("/")[2]
         numa = host.read_int(f"{folder}/device/numa_node")
+        pcie, pcie_max = (_pcie(host, f"{folder}/device", which) for which in ("current", "max"))
         for number, here in _port_folders(host, device):
             layer, state = _text(host, f"{here}/link_layer"), _number(host, f"{here}/state")
             rate, width = _rate(_text(host, f"{here}/rate"))
@@ -202,7 +213,16 @@ def ports(host: Host) -> Iterator[RdmaPort]:
                 downed=host.read_int(f"{here}/counters/link_downed"),
                 firmware=_text(host, f"{folder}/fw_ver"),
                 subnet=_subnet(host, here) if state == ACTIVE and layer == INFINIBAND else "",
+                pcie=pcie,
+                pcie_max=pcie_max,
             )
+
+
+def _pcie(host: Host, device: str, which: str) -> float:
+    """Lanes times GT/s of a PCIe link; 0 where the kernel does not know (of virtual functions)."""
+    lanes = host.read_int(f"{device}/{which}_link_width") or 0
+    speed = re.match(r"([0-9]{1,3}(?:\.[0-9])?) GT/s", _text(host, f"{device}/{which}_link_speed"))
+    return lanes * float(speed[1]) if speed and 0 < lanes <= LANES else 0.0
 
 
 def full_member(pkey: int) -> bool:
@@ -219,9 +239,10 @@ def _full_pkey(host: Host, port: str) -> tuple[int, int] | None:
 def counters(host: Host) -> dict[str, dict[str, int]]:
     """device:port -> the error counters that it has."""
     found: dict[str, dict[str, int]] = {}
+    files = {**dict.fromkeys(COUNTERS, "counters"), **dict.fromkeys(RESENT, "hw_counters")}
     for device in devices(host):
         for number, here in _port_folders(host, device):
-            read = {name: host.read_int(f"{here}/counters/{name}") for name in COUNTERS}
+            read = {name: host.read_int(f"{here}/{at}/{name}") for name, at in files.items()}
             found[f"{device}:{number}"] = {n: v for n, v in read.items() if v is not None}
     return found
 
@@ -233,8 +254,8 @@ def _port_folders(host: Host, device: str) -> Iterator[tuple[str, str]]:
 
 
 def nonzero(counters: Mapping[str, int]) -> dict[str, int]:
-    """The counters that have counted something."""
-    return {name: value for name, value in counters.items() if value}
+    """The counters that have counted something since boot."""
+    return {name: value for name, value in counters.items() if value and name in COUNTERS}
 
 
 def growth(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:

@@ -233,6 +233,20 @@ def test_no_end_of_devices(tmp_path: Path) -> None:
     assert len(devices(host)) == len(list(ports(host))) == 64
 
 
+def test_the_pcie_link_of_its_card(tmp_path: Path) -> None:
+    hca(tmp_path)
+    hca(tmp_path, "mlx5_1", pci="0000:29:00.0", verbs=1)
+    card = tmp_path / "sys/devices/pci0000:00/0000:18:00.0"
+    write(card, {"current_link_width": "8", "max_link_width": "16"})
+    write(card, {"current_link_speed": "32.0 GT/s PCIe", "max_link_speed": "32.0 GT/s PCIe"})
+    first, second = ports(Host(str(tmp_path), {}))
+    assert (first.pcie, first.pcie_max) == (256.0, 512.0)
+    assert (second.pcie, second.pcie_max) == (0.0, 0.0)
+    # of a virtual function
+    write(card, {"current_link_width": "0", "current_link_speed": "Unknown"})
+    assert next(iter(ports(Host(str(tmp_path), {})))).pcie == 0.0
+
+
 def test_counters_that_grew(tmp_path: Path) -> None:
     here = hca(tmp_path)
     before = counters(Host(str(tmp_path), {}))["mlx5_0:1"]
