@@ -2,12 +2,14 @@
 
 Level        standard
 Looks at     on every rank the settings of NCCL, torch, Gloo, UCX, libfabric and Accelerate that
-             change what a collective does, from the environment and from nccl.conf (the
-             environment counts, then the user's file, then /etc/nccl.conf), as the libraries parse
-             them: 0 is the same as unset where it is the default, Ring,Tree the same as tree,ring;
-             CUDA_VISIBLE_DEVICES of each task, and which GPUs' device files it may open
+             change what a collective does, from the environment and from nccl.conf (the environment
+             counts, then the user's file, then /etc/nccl.conf), as the libraries parse them: 0 is
+             the same as unset where it is the default, Ring,Tree the same as tree,ring;
+             CUDA_VISIBLE_DEVICES and LOCAL_RANK of each task, and which GPUs' device files it may
+             open
 Fails if     a setting that determines the algorithm, protocol, transport or start-up differs; more
-             tasks of a node than the GPUs that each of them sees have the very same mask
+             tasks of a node than the GPUs that each of them sees have the very same mask; tasks of
+             a node that see the same GPUs have the same LOCAL_RANK
 Warns if     a time limit, a watchdog, an allocator or the number of threads differs; a setting that
              only NCCL reads differs and no node has a GPU; a setting differs that only scripts with
              Accelerate read
@@ -124,6 +126,24 @@ FINDINGS = {
         ),
         explains=("gpu.visible:mask-per-task", "world.nccl", "world.ddp", "world.bandwidth"),
     ),
+    "local-rank-shared": FindingType(
+        headline="{at} would use the same GPU: LOCAL_RANK is {local} on each of them",
+        who="job author",
+        cause="LOCAL_RANK set before srun or mpirun, or by a wrapper script that gives all tasks "
+        "the same",
+        means="NCCL stops: 'Duplicate GPU detected : rank 0 and rank 1 both on CUDA device'; or "
+        "GPU {local} runs out of memory while the others are idle",
+        now="unset LOCAL_RANK   if the script takes its GPU from SLURM_LOCALID",
+        text="set it inside the task: srun bash -c 'export LOCAL_RANK=$SLURM_LOCALID; exec python "
+        "…' (mpirun: $OMPI_COMM_WORLD_LOCAL_RANK), or give each task one GPU (--gpus-per-task=1)",
+        commands=(
+            Command(
+                "srun sh -c 'echo $SLURM_PROCID $LOCAL_RANK $CUDA_VISIBLE_DEVICES'",
+                "the job's first node",
+            ),
+        ),
+        explains=("env.identity:local-rank-differs", "world.nccl", "world.ddp", "world.bandwidth"),
+    ),
 }
 
 
@@ -147,11 +167,13 @@ class Environment:
 
     gpus   there is a GPU, so that somebody will read what is NCCL's
     task   its GPUs; None where the ranks of a node share one environment, or a GPU on purpose
+    local  LOCAL_RANK of such a task; None: not set
     """
 
     settings: tuple[Variable, ...] = ()
     gpus: bool = False
     task: TaskGpus | None = None
+    local: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +210,9 @@ def observe(host: Host, ctx: Context) -> Environment:
             first.setdefault(name, Variable(name, value))
     settings = tuple(v for n, v in sorted(first.items()) if n in compared())
     ctx.mark("/dev/nvidia*")
-    return Environment(settings, bool(found.gpus or found.amd), _task_gpus(host))
+    task = _task_gpus(host)
+    local = nvml.env_number(host.environ, "LOCAL_RANK") if task is not None else None
+    return Environment(settings, bool(found.gpus or found.amd), task, local)
 
 
 def _task_gpus(host: Host) -> TaskGpus | None:
@@ -208,6 +232,7 @@ def _task_gpus(host: Host) -> TaskGpus | None:
 
 def judge(world: World[Environment], expect: Expect) -> Iterator[Found]:
     yield from _shared_gpus(world)
+    yield from _shared_local_ranks(world)
     gpus = any(e.gpus for e in world.seen.values())
     groups: dict[tuple[str, Status, tuple[str, ...], Confidence], list[SettingDifference]] = {}
     for found in _differences(world):
@@ -255,6 +280,36 @@ def _shared_gpus(world: World[Environment]) -> Iterator[Found]:
             confidence=Confidence.LIKELY,
             alternatives=("the script sets CUDA_VISIBLE_DEVICES itself before it uses CUDA",),
             fields={"gpus": "one GPU" if visible == 1 else plural(visible, "GPU")},
+        )
+
+
+def _shared_local_ranks(world: World[Environment]) -> Iterator[Found]:
+    """Tasks of a node that see the same GPUs, enough for all, and have one LOCAL_RANK. Who sees a
+    GPU of its own is right to call that 0."""
+    alike: dict[tuple[str, TaskGpus], dict[int, list[str]]] = {}
+    for key, seen in world.seen.items():
+        if seen.task is not None and seen.local is not None:
+            ranks = alike.setdefault((place_of(key)[0], seen.task), {})
+            ranks.setdefault(seen.local, []).append(key)
+    groups: dict[tuple[int, int], dict[str, list[str]]] = {}
+    for (node, task), ranks in alike.items():
+        for local, keys in ranks.items():
+            enough = local < task.count and sum(map(len, ranks.values())) <= task.count
+            if len(keys) > 1 and enough:
+                groups.setdefault((local, task.count), {})[node] = keys
+    for (local, count), nodes in groups.items():
+        keys = [key for keys in nodes.values() for key in keys]
+        each = f" on each of {hostlist(nodes)}" if len(nodes) > 1 else f" of {hostlist(nodes)}"
+        several = plural(len(next(iter(nodes.values()))), "task")
+        yield Found(
+            "local-rank-shared",
+            tuple(map(world.subject, sorted(keys, key=lambda key: place_of(key)[1] or 0))),
+            saw=f"LOCAL_RANK={local} for {several}{each} · each of them sees the same "
+            f"{plural(count, 'GPU')}",
+            expected="a LOCAL_RANK of its own for each task of a node",
+            confidence=Confidence.LIKELY,
+            alternatives=("the script does not choose its GPU by LOCAL_RANK",),
+            fields={"local": str(local)},
         )
 
 

@@ -78,6 +78,14 @@ def tasks(
 TWO_OF_ONE = tuple(tasks("0", "0").saw.values())
 
 
+def local_ranks(name: str, tasks: Case, *locals_: int, shared: bool = False) -> Case:
+    """These tasks with a LOCAL_RANK each."""
+    pairs = zip(tasks.saw.items(), locals_, strict=True)
+    saw = {key: dataclasses.replace(seen, local=local) for (key, seen), local in pairs}
+    found = ("local-rank-shared", Status.FAIL) if shared else (None, None)
+    return dataclasses.replace(tasks, name=name, saw=saw, code=found[0], status=found[1])
+
+
 def shared(name: str, tasks: Case) -> Case:
     return dataclasses.replace(tasks, name=name, code="gpu-shared", status=Status.FAIL)
 
@@ -100,6 +108,14 @@ CASES = (
             topology=nodes(2, 2),
         ),
     ),
+    local_ranks("LOCAL_RANK=0 for all", tasks(*[None] * 4), 0, 0, 0, 0, shared=True),
+    local_ranks(
+        "two of four have one LOCAL_RANK", tasks(*["0,1,2,3"] * 4), 0, 1, 1, 3, shared=True
+    ),
+    local_ranks("a LOCAL_RANK each", tasks(*[None] * 4), 0, 1, 2, 3),
+    local_ranks("LOCAL_RANK=0 for all, and a mask each", tasks("0", "1", "2", "3"), 0, 0, 0, 0),
+    local_ranks("LOCAL_RANK=0 for all, parted by control groups", tasks("0", "0", each=1), 0, 0),
+    local_ranks("LOCAL_RANK=0 for all, whose masks begin differently", tasks("0,1", "1,0"), 0, 0),
     apart("a mask for each task", tasks("0", "1", "2", "3")),
     apart("parted by control groups, each sees its own as 0", tasks("0", "0", "0", each=1)),
     apart("all masks show all GPUs", tasks(*["0,1,2,3"] * 4)),

@@ -472,6 +472,16 @@ BY_SRUN = (
         machines=machines(2, setup=TWO_GPUS),
         wrap=tasks("0"),
     ),
+    # export LOCAL_RANK=$SLURM_LOCALID in the batch script, before srun
+    WorldFault(
+        "LOCAL_RANK=0 for all tasks of srun, which see both GPUs",
+        *("agree.env", "local-rank-shared", "n1 · rank 0"),
+        subjects=("n1 · rank 1", "n2 · rank 2", "n2 · rank 3"),
+        says="LOCAL_RANK=0 for 2 tasks on each of n[1-2]",
+        machines=machines(2, setup=TWO_GPUS),
+        env={"LOCAL_RANK": "0"},
+        wrap=tasks("0,1"),
+    ),
     # export WORLD_SIZE=$((SLURM_NNODES * GPUS)) in a batch script with half as many tasks
     WorldFault(
         "WORLD_SIZE of the batch script is not the number of srun's tasks",

@@ -150,6 +150,12 @@ WORLDS = (
         wrap=tasks("$SLURM_LOCALID"),
     ),
     healthy(
+        "tasks of srun with a GPU's mask each, which all call it 0",
+        machines=machines(2, setup=TWO_GPUS),
+        env={"LOCAL_RANK": "0"},
+        wrap=tasks("$SLURM_LOCALID"),
+    ),
+    healthy(
         "tasks of srun, and their number as WORLD_SIZE of the batch script",
         machines=machines(2, setup=TWO_GPUS),
         env={"WORLD_SIZE": "4"},
