@@ -13,8 +13,9 @@ Fails if     a connection is refused, dropped, unanswered or reaches the wrong m
              interface or its first address does not reach the others; Gloo takes addresses of both
              IP versions; a library takes another one on a node than elsewhere, since that has no
              link there; a reverse path filter drops what comes in on the second of two NICs in one
-             subnet; connections that work one by one fail all at once; some connections between two
-             nodes pass, and others, from other source ports, get no answer or are refused each time
+             subnet, or from a node to which another route leads back; connections that work one by
+             one fail all at once; some connections between two nodes pass, and others, from other
+             source ports, get no answer or are refused each time
 Warns if     connections succeed only after a lost SYN was retransmitted, or because a node's listen
              queue was full for a moment; the listener sees a different source address; Gloo's
              connection fails on a node with GPUs; an interface that NCCL_SOCKET_IFNAME matches does
@@ -72,11 +73,12 @@ from preflight.domains.net.mesh_view import (
     other_range,
     overflowed,
     refusing_dialler,
+    sent_back_elsewhere,
     summarise_dials,
     summarise_flows,
     translated,
 )
-from preflight.domains.net.reverse_path import filtered
+from preflight.domains.net.reverse_path import Detour, detours, filtered
 from preflight.domains.net.tcp import listen_overflows
 from preflight.expect import Expect
 from preflight.host import Host
@@ -232,6 +234,22 @@ FINDINGS = {
         status=(Status.FAIL, Status.WARN),
         blame=Blame.NODE,
         explains=(*CHECK.explains, "net.interface:subnet-shared"),
+    ),
+    "return-route-differs": FindingType(
+        headline="{at} drops what {to} sends: the route back to it leaves by {leaves}",
+        cause="a static route to single nodes (of a VPN, a storage network, a test) on a machine "
+        "with net.ipv4.conf.*.rp_filter=1, which drops what comes in on another interface than the "
+        "answer would leave by",
+        means="'Connection timed out' or 'connectFullMesh failed' between these two nodes only, or "
+        "a hang",
+        now="ip route del {network} dev {leaves}   on {node}, as root",
+        text="let the route to {network} leave by {interface}, or set rp_filter to 2 (loose) there",
+        commands=(
+            Command("ip route get {to_ip}; ip route show", "{node}"),
+            Command("sysctl -a -r rp_filter", "{node}"),
+        ),
+        status=(Status.FAIL, Status.WARN),
+        blame=Blame.NODE,
     ),
     "address-duplicate": FindingType(
         headline="{where} have the same IP address {to_ip}",
@@ -391,7 +409,7 @@ def observe(host: Host, ctx: Context) -> Mesh:
     failed = any(d.edge.result != OK for d in met)
     arp = tuple(neighbours(host, {d.target.ip for d in met})) if failed else ()
     own = replace(seen, idle=tuple(idle), filtered=filtered(host), macs=macs, arp=arp)
-    return replace(own, queue=queue, overflowed=overflows)
+    return replace(own, queue=queue, overflowed=overflows, detours=detours(host))
 
 
 def judge(world: World[Mesh], expect: Expect) -> Iterator[Found]:
@@ -442,6 +460,10 @@ def _judge_library(world: World[Mesh], view: LibraryMesh) -> Iterator[Found]:
         if filtering := drops_its_subnet(world, view, suspect):
             named |= {*filtering}
             yield _filtered(world, rest, suspect, filtering)
+            continue
+        if elsewhere := sent_back_elsewhere(world, view, suspect):
+            named |= {*elsewhere} if suspect.what == NODE else set()
+            yield _return_route(world, rest, suspect, elsewhere)
             continue
         if first := behind_first_address(world, view, suspect):
             named |= {*first}
@@ -507,6 +529,33 @@ def _filtered(world: World[Mesh], view: LibraryMesh, suspect: Suspect, nodes: li
         confidence=Confidence.LIKELY,
         alternatives=("a firewall on the way",),
         fields=advice_fields(world, view, nodes[0], nodes[0]),
+        status=edge_status(world, view, [n for e in suspect.edges for n in e]),
+    )
+
+
+def _return_route(
+    world: World[Mesh],
+    view: LibraryMesh,
+    suspect: Suspect,
+    found: Mapping[str, tuple[str, Detour]],
+) -> Found:
+    """The finding about nodes whose answers to others would leave by another interface."""
+    told = [
+        f"{node} sends to {way.network} by {way.leaves}, and {way.comes} has rp_filter=1"
+        for node, (_, way) in list(found.items())[:4]
+    ]
+    results = describe_results((view.failed[e] for e in suspect.edges), why=False)
+    node, (to, way) = next(iter(found.items()))
+    ranks = world.topology.ranks_of
+    return Found(
+        "return-route-differs",
+        tuple(Subject(Kind.NIC, n, w.comes, ranks(n)) for n, (_, w) in found.items()),
+        saw=f"{suspect.where(view.tested)}: {results} · {', '.join(told)}",
+        expected="one interface for both directions, or rp_filter=2",
+        confidence=Confidence.LIKELY,
+        alternatives=("a firewall on the way",),
+        fields=advice_fields(world, view, node, to)
+        | {"leaves": way.leaves, "network": way.network, "interface": way.comes},
         status=edge_status(world, view, [n for e in suspect.edges for n in e]),
     )
 

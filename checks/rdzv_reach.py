@@ -34,7 +34,14 @@ from functools import partial
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage, status_of
 from preflight.domains.net.dns import LookupBatch, addresses, c10d_order, is_loopback
-from preflight.domains.net.reverse_path import OutgoingWay, filtered, link_down, outgoing_way
+from preflight.domains.net.reverse_path import (
+    Detour,
+    OutgoingWay,
+    detours,
+    filtered,
+    link_down,
+    outgoing_way,
+)
 from preflight.domains.rendezvous import (
     absent_ranks,
     arrivals,
@@ -384,7 +391,13 @@ def observe(host: Host, ctx: Context) -> Reach:
         filtered=bool(due or sought or _somebody_is_absent(roll)) and interface in filtered(host),
         ways=ways,
         idle=idle,
+        detours=_detours(host, interface) if _somebody_is_absent(roll) else (),
     )
+
+
+def _detours(host: Host, interface: str) -> tuple[Detour, ...]:
+    """What this machine drops on the interface that has MASTER_ADDR."""
+    return tuple(one for one in detours(host) if one.comes == interface)
 
 
 def _hosts_line(host: Host, name: str) -> str:

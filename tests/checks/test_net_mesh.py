@@ -19,6 +19,7 @@ from preflight.domains.net.arp import Neighbour
 from preflight.domains.net.interfaces import GLOO, NCCL, ListenAddress
 from preflight.domains.net.mesh_probe import Edge, Flows, MeshPeer, Target
 from preflight.domains.net.mesh_view import Mesh
+from preflight.domains.net.reverse_path import Detour
 from preflight.domains.net.tcp import ConversationLoop
 from preflight.host import Host
 from preflight.model import (
@@ -96,6 +97,12 @@ def filters(seen: dict[str, Any], *numbers: int | str) -> dict[str, Any]:
     *nodes, nic = numbers
     more = {f"n{n}": dataclasses.replace(seen[f"n{n}"], filtered=(nic,)) for n in nodes}
     return seen | more
+
+
+def detour(seen: dict[str, Any], number: int, to: int) -> dict[str, Any]:
+    """That node has a route of its own to another one, by eth1."""
+    way = Detour(f"10.0.0.{to + 1}/32", "eth1", "eth0")
+    return seen | {f"n{number}": dataclasses.replace(seen[f"n{number}"], detours=(way,))}
 
 
 def first(seen: dict[str, Any], number: int, *, ip: str = "192.168.99.2") -> dict[str, Any]:
@@ -313,6 +320,22 @@ CASES = (
         FAIL,
         "n1 · eth0",
     ),
+    case(
+        "a route back to one node by another interface, and a strict filter",
+        3,
+        detour(mesh(3, {(1, 2): DROP}), 2, 1),
+        "return-route-differs",
+        FAIL,
+        "n2 · eth0",
+    ),
+    case(
+        "such a route to another node than the one that gets no answer",
+        3,
+        detour(mesh(3, {(1, 2): DROP}), 2, 0),
+        "link-closed",
+        FAIL,
+    ),
+    case("such a route, and all connections pass", 3, detour(mesh(3), 2, 1)),
     case(
         "the same on all nodes",
         3,

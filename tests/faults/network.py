@@ -396,10 +396,20 @@ REVERSE_PATH = (
         },
         innocent=("n1", "n3"),
     ),
+    reach(
+        "rank 0's node drops what n2 sends, since its way back leads over another interface",
+        "return-route-host",
+        "n1 · eth0",
+        machines=machines(3, nics=2),
+        breaks={
+            "n1": [Break("strict", f"{STRICT}\nip route add 10.77.0.2 via 10.78.0.2 dev eth1")]
+        },
+        innocent=("n2", "n3"),
+    ),
     mesh(
         "n3 drops what comes from n2, since its way back leads over another interface (rp_filter)",
-        "link-closed",
-        "n2->n3",
+        "return-route-differs",
+        "n3 · eth0",
         machines=machines(3, nics=2),
         breaks={
             "n3": [

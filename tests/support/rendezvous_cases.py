@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from preflight.checks import rdzv_reach
-from preflight.domains.net.reverse_path import OutgoingWay
+from preflight.domains.net.reverse_path import Detour, OutgoingWay
 from preflight.domains.rendezvous.attempts import AbsentHost, Reach
 from preflight.domains.rendezvous.tcp_probe import Probe
 from preflight.identity.slurm_hosts import ExpectedHost
@@ -92,6 +92,7 @@ def rung(error: str = "", answer: str = "", ip: str = "10.0.0.1", **changes: Any
 IN = rung(answer="ours", tries=1)
 REFUSED = rung("ECONNREFUSED")
 MUTE = rung(answer="silent", seconds=3.0, tries=2)
+TO_N3 = Detour("10.0.0.3/32", "eth1", "eth0")
 ALL_OPEN = tuple(Probe("10.0.0.1", port, "", 0.0001) for port in (22, 9, PORT + 1))
 NO_STORE = Probe("10.0.0.1", PORT, "ECONNREFUSED", 0.0002)
 DROPPED = rung("ETIMEDOUT", seconds=4.0, tries=7)
@@ -1235,6 +1236,21 @@ NOT_ADMITTED: tuple[Row, ...] = (
         blame=Blame.NODE,
         says=("eth1 of n1 has rp_filter=1 and MASTER_ADDR",),
         topology=nodes(1, 2, size=4),
+    ),
+    row(
+        "rank 0's node drops what one guest sends, by its route back",
+        here(
+            hosting(came(1, 4), came(2, 4), size=6, interface="eth0", detours=(TO_N3,)),
+            n2=guest(2),
+            n3=out(3, DROPPED),
+        ),
+        "return-route-host",
+        subject="n1 · eth0",
+        about=("n1",),
+        sure=Confidence.LIKELY,
+        blame=Blame.NODE,
+        says=("n1 sends to 10.0.0.3/32 by eth1", "eth0 with MASTER_ADDR has rp_filter=1"),
+        topology=nodes(1, 2, 3, size=6),
     ),
     row(
         "silence where this node's interface in that network has no link",

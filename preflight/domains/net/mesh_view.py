@@ -38,6 +38,7 @@ from preflight.domains.net.mesh_probe import (
     Target,
 )
 from preflight.domains.net.pairing import NodeNumber
+from preflight.domains.net.reverse_path import Detour, detour_of
 from preflight.domains.net.tcp import UNROUTED
 from preflight.frozen import dataclass
 from preflight.inference import consensus
@@ -74,7 +75,8 @@ class Mesh:
     each      connections from different source ports that were tried on each edge; `flows` are the
               edges on which not all of them passed at once
     idle      interfaces of this node that are down or have no link
-    filtered  those on which its reverse path filter drops what their subnet sends
+    filtered  those on which its reverse path filter drops what their subnet sends; detours: the
+              same of single addresses, by routes of their own
     macs      interface -> MAC address of those of `ways`; arp: where it sends to for the addresses
               of others, where an edge from here does not work
     queue     net.core.somaxconn; overflowed: connections that found a listener's queue full here
@@ -96,6 +98,7 @@ class Mesh:
     overflowed: int = 0
     idle: tuple[str, ...] = ()
     filtered: tuple[str, ...] = ()
+    detours: tuple[Detour, ...] = ()
     macs: Mapping[str, str] = field(default_factory=dict)
     arp: tuple[Neighbour, ...] = ()
 
@@ -431,6 +434,24 @@ def drops_its_subnet(world: World[Mesh], one: LibraryMesh, suspect: Suspect) -> 
     drops = all(n in world.seen and ways.get(n) in world.seen[n].filtered for n in ends)
     silent = (*SILENCE, "EHOSTUNREACH")
     return ends if drops and all(one.failed[e].result in silent for e in suspect.edges) else []
+
+
+def sent_back_elsewhere(
+    world: World[Mesh], one: LibraryMesh, suspect: Suspect
+) -> dict[str, tuple[str, Detour]]:
+    """Nodes that drop what another one sends, since their route back to it leaves by a different
+    interface -> that node, and the route; none where that does not explain all edges of a
+    suspect."""
+    found: dict[str, tuple[str, Detour]] = {}
+    for a, b in suspect.edges:
+        here, way, there = world.seen.get(b), one.ways.get(b), one.ways.get(a)
+        if here is None or way is None or there is None or ":" in there.ip:
+            return {}
+        way_back = detour_of(here.detours, way.interface, there.ip)
+        if way_back is None or one.failed[a, b].result not in SILENCE:
+            return {}
+        found.setdefault(b, (a, way_back))
+    return found
 
 
 def of_other_family(one: LibraryMesh) -> dict[str, int]:

@@ -10,6 +10,7 @@ answer.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from ipaddress import ip_network
 
 from preflight.domains.net.dns import in_network
@@ -20,6 +21,7 @@ from preflight.model import CannotObserve
 
 CONF = "/proc/sys/net/ipv4/conf"
 FILTERED_KEPT = 32
+DETOURS_KEPT = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,19 @@ class OutgoingWay:
     @property
     def answers_are_dropped(self) -> bool:
         return self.leaves != self.source and self.filter == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Detour:
+    """A part of an interface's own subnet to which this machine sends by another one: what comes
+    from there on `comes` is dropped, since rp_filter is strict there.
+
+    network  in CIDR notation
+    """
+
+    network: str
+    leaves: str
+    comes: str
 
 
 def outgoing_way(host: Host, ip: str) -> OutgoingWay | None:
@@ -77,6 +92,34 @@ def filtered(host: Host) -> tuple[str, ...]:
             if back - {"", nic.name} and nic.name not in back and _filter(host, nic.name) == 1:
                 found.append(nic.name)
     return tuple(found[:FILTERED_KEPT])
+
+
+def detours(host: Host) -> tuple[Detour, ...]:
+    """The parts of this machine's subnets to which a more specific route leads by another interface
+    than the one on which they come in, where that one drops them then."""
+    if "\nId " in "\n" + (host.read_or_none("/proc/net/fib_trie") or ""):
+        return ()
+    found = []
+    with contextlib.suppress(CannotObserve, ValueError):
+        routes = [r for r in host.routes() if ":" not in r.network]
+        for nic in (i for i in host.interfaces if i.running and not i.loopback):
+            if _filter(host, nic.name) != 1:
+                continue
+            for address in (a for a in nic.addresses if a.family == 4 and a.prefix <= 30):
+                found += [
+                    Detour(f"{r.network}/{r.prefix}", r.interface, nic.name)
+                    for r in routes
+                    if r.interface != nic.name
+                    and r.prefix > address.prefix
+                    and in_network(f"{address.ip}/{address.prefix}", r.network)
+                ]
+    return tuple(found[:DETOURS_KEPT])
+
+
+def detour_of(ways: Iterable[Detour], comes: str, ip: str) -> Detour | None:
+    """The detour by which what comes from an address on this interface is dropped."""
+    fits = (d for d in ways if d.comes == comes and in_network(d.network, ip))
+    return next(fits, None)
 
 
 def _back(routes: list[Route], address: Address) -> str:

@@ -197,9 +197,14 @@ def absent(
         )
     if unknown_ranks or taken:
         return
-    looped = (CALL_THEMSELVES,) if loopback(roll.name) else ()
+    looped: tuple[str, ...] = (CALL_THEMSELVES,) if loopback(roll.name) else ()
     if view.reach.filtered:
         looped = (f"{view.reach.interface} here {FILTERED}",)
+    looped += tuple(
+        f"{view.node} drops what comes from {way.network} on {way.comes}: its route back leaves by "
+        f"{way.leaves}, and rp_filter is 1"
+        for way in view.reach.detours[:1]
+    )
     homes = _homes(view)
     for rest in _launched_and_beyond(view, sorted(missing - known), nodes):
         many = len(rest) > ONE_BY_ONE

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 
 from preflight.domains.net.dns import NO_RESOLVER, in_words
-from preflight.domains.net.reverse_path import OutgoingWay
+from preflight.domains.net.reverse_path import Detour, OutgoingWay
 from preflight.domains.rendezvous.tcp_probe import Probe
 from preflight.frozen import dataclass
 from preflight.humanize import duration, plural
@@ -69,6 +69,7 @@ class Reach:
     kubernetes  here an operator gives localhost to the first pod alone
     interface   which of this machine has MASTER_ADDR; empty: none
     filtered    its reverse path filter drops there what comes from the same subnet
+    detours     what of that subnet it drops there for a route of its own
     ways        address -> the interfaces that such an agent sends by and has its answers on
     idle        address -> the interface of such an agent that is in its network, and has no link
     """
@@ -87,6 +88,7 @@ class Reach:
     ways: Mapping[str, OutgoingWay] = field(default_factory=dict)
     idle: Mapping[str, str] = field(default_factory=dict)
     filtered: bool = False
+    detours: tuple[Detour, ...] = ()
 
 
 def outcome_of(attempt: Attempt, routes: Mapping[str, str]) -> AttemptOutcome:

@@ -233,6 +233,8 @@ def _diagnosis(
         return _answers_dropped(group, view)
     if code == on_the_way.FILTERED_THERE and view is not None:
         return _filtered_there(group, view)
+    if code == on_the_way.RETURN_ROUTE and view is not None:
+        return _dropped_there(group, view)
     if code == on_the_way.LINK_DOWN:
         return _link_down(group, view)
     if code == on_the_way.DIVERTED:
@@ -330,6 +332,27 @@ def _filtered_there(group: Sequence[NotAdmitted], view: MeetingView) -> Found:
         confidence=Confidence.LIKELY,
         alternatives=("a firewall on the way",),
         fields={**_fields(group, ""), "nic": nic, "host": view.node},
+    )
+
+
+def _dropped_there(group: Sequence[NotAdmitted], view: MeetingView) -> Found:
+    ways = [on_the_way.dropped_there(one.reach, view) for one in group]
+    way = next(filter(None, ways))
+    return Found(
+        on_the_way.RETURN_ROUTE,
+        (Subject(Kind.NIC, view.node, way.comes, view.host.ranks),),
+        saw=f"{view.node} sends to {way.network} by {way.leaves}, and {way.comes} with MASTER_ADDR "
+        f"has rp_filter=1 · {_what_they_saw(group, view)}",
+        expected=f"a route to {way.network} by {way.comes}, or rp_filter=2",
+        confidence=Confidence.LIKELY,
+        alternatives=("a firewall on the way",),
+        fields={
+            **_fields(group, ""),
+            "nic": way.comes,
+            "host": view.node,
+            "leaves": way.leaves,
+            "network": way.network,
+        },
     )
 
 

@@ -7,6 +7,7 @@ host saw of the connection, and what its kernel acknowledged.
 
 from __future__ import annotations
 
+from preflight.domains.net.reverse_path import Detour, detour_of
 from preflight.domains.rendezvous.arrivals import MeetingView
 from preflight.domains.rendezvous.attempts import EXPLAINS, AttemptOutcome, Reach
 from preflight.model import Blame, Command, FindingType
@@ -15,7 +16,7 @@ from preflight.roster import Attempt
 INTERCEPTED, DATA_LOST = "intercepted", "data-lost"
 REFUSED_HERE, DROPPED_HERE = "refused-here", "dropped-here"
 REVERSE_PATH, FILTERED_THERE, LINK_DOWN = "reverse-path", "reverse-path-host", "link-down"
-DIVERTED = "route-diverted"
+DIVERTED, RETURN_ROUTE = "route-diverted", "return-route-host"
 STORE_NOT_SERVED = "agent-store-missing"
 
 SIDECARS = {15001: "Istio's Envoy", 4140: "Linkerd's proxy", 15006: "Istio's Envoy"}
@@ -120,6 +121,21 @@ FINDINGS = {
         blame=Blame.NODE,
         explains=(*EXPLAINS, "net.interface:subnet-shared"),
     ),
+    RETURN_ROUTE: FindingType(
+        headline="{host} drops what {outside} sends to MASTER_ADDR: its route back leaves by "
+        "{leaves}",
+        who="cluster administrator",
+        cause="a static route to single nodes (of a VPN, a storage network, a test) on rank 0's "
+        "node, with net.ipv4.conf.*.rp_filter=1 there",
+        means=TIMED_OUT + " on this node, after waiting silently for the whole timeout",
+        now="ip route del {network} dev {leaves}   on {host}, as root",
+        text="let the route to {network} leave by {nic}, or set rp_filter to 2 (loose) there",
+        commands=(
+            Command("ip route show; ip rule show", "{host}"),
+            Command("sysctl -a -r rp_filter", "{host}"),
+        ),
+        blame=Blame.NODE,
+    ),
     LINK_DOWN: FindingType(
         headline="{outside} can't reach {name}: {nic}, its interface in that network, has no link",
         who="cluster administrator",
@@ -179,6 +195,8 @@ def seen_on_the_way(
     silent = way in (AttemptOutcome.DROPPED, AttemptOutcome.DEAD)
     if silent and view is not None and view.reach.filtered:
         return FILTERED_THERE
+    if silent and view is not None and dropped_there(reach, view):
+        return RETURN_ROUTE
     if way is AttemptOutcome.DROPPED and _drops_answers(reach, attempt.ip):
         return REVERSE_PATH
     if way in UNREACHED and _is_diverted(reach, attempt.ip):
@@ -192,6 +210,13 @@ def seen_on_the_way(
         return INTERCEPTED
     here = {AttemptOutcome.REFUSED: REFUSED_HERE, AttemptOutcome.DROPPED: DROPPED_HERE}
     return here.get(way, "") if view.guests else ""
+
+
+def dropped_there(reach: Reach, view: MeetingView) -> Detour | None:
+    """Why rank 0's node drops what comes from this one: its route back is another."""
+    host = view.reach
+    fits = (detour_of(host.detours, host.interface, ip) for ip in reach.addresses if ":" not in ip)
+    return next(filter(None, fits), None)
 
 
 def clearly_intercepted(reach: Reach, attempt: Attempt | None) -> bool:

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from preflight.domains.net.reverse_path import CONF, OutgoingWay, filtered, link_down, outgoing_way
+from preflight.domains.net.reverse_path import (
+    CONF,
+    Detour,
+    OutgoingWay,
+    detour_of,
+    detours,
+    filtered,
+    link_down,
+    outgoing_way,
+)
 from preflight.host import Address, Host, Interface
 
 ROUTES = (
@@ -64,6 +73,26 @@ def test_a_route_by_the_interface_that_has_the_address(tmp_path: Path, ip: str) 
     way = outgoing_way(two(tmp_path, {"all": 1}), ip)
     assert way == OutgoingWay("eth0", "eth0", 1)
     assert not way.answers_are_dropped
+
+
+@pytest.mark.parametrize(
+    ("filters", "dropped"),
+    [({"all": 1}, True), ({"eth0": 1}, True), ({"eth1": 1}, False), ({"all": 2}, False)],
+)
+def test_a_part_of_its_subnet_to_which_it_sends_by_another_interface(
+    tmp_path: Path, filters: Mapping[str, int], dropped: bool
+) -> None:
+    found = detours(two(tmp_path, filters))
+    assert found == (Detour("10.77.0.1/32", "eth1", "eth0"),) * dropped
+    assert (detour_of(found, "eth0", "10.77.0.1") is not None) is dropped
+    assert detour_of(found, "eth0", "10.77.0.3") is None
+    assert detour_of(found, "eth1", "10.77.0.1") is None
+
+
+def test_further_tables_may_have_a_route_for_it(tmp_path: Path) -> None:
+    host = two(tmp_path, {"all": 1})
+    (tmp_path / "proc/net/fib_trie").write_text("Id 100:\n  +-- 0.0.0.0/0\n")
+    assert detours(host) == ()
 
 
 def test_what_cannot_be_told(tmp_path: Path) -> None:
