@@ -14,7 +14,8 @@ Warns if     TMPDIR does not exist; the parent of the checkpoint directory does 
              over 2 s; the working directory is full; checkpoints of several nodes go to local
              disks; a named cache of compiled kernels can't be written; HOME does not exist; with
              GPUs: Triton can't make its cache in HOME; what torch.compile compiles would be loaded
-             from a folder that is mounted noexec
+             from a folder that is mounted noexec (no failure with --strict: a hardened /tmp is a
+             site's own choice)
 Undecided    no process can be forked, or none got CPU time soon enough
 Not covered  throughput of the storage; the place of the training data; whether other nodes see the
              same files; as root: the permissions of the job's user there
@@ -151,6 +152,7 @@ FINDINGS = {
         commands=(Command("findmnt -T {path} -o TARGET,FSTYPE,OPTIONS", "the node"),),
         status=WARN,
         explains=(),
+        strict=False,
     ),
     "home-unwritable": FindingType(
         headline="{seen}, on {at}",

@@ -174,6 +174,8 @@ class FindingType:
     explains       ids (or prefixes like `world.*`, or id:code) of findings that are consequences of
                    this one where the subjects meet. None: those of the check
     was            codes that it had before; they stay aliases forever
+    strict         --strict takes a warning of it for a failure: not where it is a setting that
+                   sites choose on purpose, and only some jobs suffer from
 
     All texts are templates: `{port}` comes from the finding's `fields`. In `now`, `text` and
     commands it is a word for a shell, never inside of quotes: `{port!s}` is words of prose, quoted
@@ -191,6 +193,7 @@ class FindingType:
     blame: Blame | tuple[Blame, ...] | None = None
     explains: tuple[str, ...] | None = None
     was: tuple[str, ...] = ()
+    strict: bool = True
 
     @property
     def statuses(self) -> tuple[Status, ...]:

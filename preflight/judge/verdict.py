@@ -26,6 +26,7 @@ from preflight.model import (
     Cause,
     Confidence,
     Finding,
+    FindingType,
     Found,
     Measured,
     Missing,
@@ -493,7 +494,7 @@ def _whole(topology: Topology) -> tuple[Set[str], Set[str]]:
 def _verdict(judged: list[_Judged], topology: Topology, policy: Policy) -> Verdict:
     """Precedence NOT READY > INCOMPLETE > UNDECIDED > READY; READY needs positive evidence."""
     statuses = frozenset[Status]().union(*(one.statuses for one in judged))
-    warned = any(Status.WARN in one.statuses and not _waived(one.id, policy) for one in judged)
+    warned = any(_warns_strictly(one) and not _waived(one.id, policy) for one in judged)
     if Status.FAIL in statuses or (policy.strict and warned):
         return Verdict.NOT_READY
     if Status.MISSING in statuses:
@@ -506,6 +507,15 @@ def _verdict(judged: list[_Judged], topology: Topology, policy: Policy) -> Verdi
     if not any({Status.PASS, Status.WARN} & set(one.by_subject.values()) for one in judged):
         return Verdict.UNDECIDED
     return Verdict.READY
+
+
+def _warns_strictly(one: _Judged) -> bool:
+    """Whether --strict takes a warning of this check for a failure."""
+    kinds: Mapping[str, FindingType] = one.loaded.module.FINDINGS if one.loaded else {}
+    return any(
+        f.status is Status.WARN and (f.code not in kinds or kinds[f.code].strict)
+        for f in one.findings
+    )
 
 
 def last_words(report: Report) -> dict[str, tuple[int, str]]:

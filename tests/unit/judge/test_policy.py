@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from support.scripted_checks import RANKS, SEEN, Script, catalogue, judged, outcome, says, topology
+from support.scripted_checks import (
+    FINDINGS,
+    RANKS,
+    SEEN,
+    Script,
+    catalogue,
+    judged,
+    outcome,
+    says,
+    topology,
+)
 
 from preflight.expect import Expect
 from preflight.judge import verdict
@@ -32,6 +44,16 @@ def test_strict_sees_a_warning_behind_a_doubt() -> None:
     script = says(WARN, Subject(Kind.RANK, "n1", "0", ranks=(0,)), check=RANKS)
     seen = {"a.a": {"n1/0": SEEN, "n1/1": HUNG}}
     assert outcome(seen, STRICT, top, a_a=script) == NOT_READY
+
+
+def test_what_sites_set_on_purpose_is_no_failure_to_strict() -> None:
+    known = {"bad": replace(FINDINGS["bad"], status=WARN, strict=False), "worse": FINDINGS["bad"]}
+    chosen = replace(says(WARN), FINDINGS=known)
+    assert outcome({"a.a": SEEN}, STRICT, a_a=chosen) == READY
+    other = replace(says(WARN, code="worse"), FINDINGS=known)
+    assert outcome({"a.a": SEEN}, STRICT, a_a=other) == NOT_READY
+    assert outcome({"a.a": SEEN, "b.b": SEEN}, STRICT, a_a=chosen, b_b=says(WARN)) == NOT_READY
+    assert outcome({"a.a": SEEN}, STRICT, a_a=replace(says(FAIL), FINDINGS=known)) == NOT_READY
 
 
 @pytest.mark.parametrize("pattern", ["a.a", "a", "a.*", "*"])
