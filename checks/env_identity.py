@@ -33,13 +33,14 @@ from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import plural
 from preflight.identity.across_ranks import faults_across_ranks
-from preflight.identity.consistency import NAMES, SHOWN, Env, faults
+from preflight.identity.consistency import NAMES, NUMBERS, SHOWN, Env, faults
 from preflight.model import (
     Blame,
     FindingType,
     Found,
     Measured,
     Status,
+    Subject,
     Topology,
     World,
     place_of,
@@ -58,6 +59,9 @@ MEETING = ("net.name", "net.port", "rdzv.*", "world.*")
 
 # set in every pod (Kubernetes documentation, "Services: environment variables")
 KUBERNETES = "KUBERNETES_SERVICE_HOST"
+
+# one number for all tasks, which is right on one of them
+SPREAD = ("launcher-disagrees", "local-rank-differs")
 
 FINDINGS = {
     "number-malformed": FindingType(
@@ -284,10 +288,27 @@ def judge(world: World[Identity], expect: Expect) -> Iterator[Found]:
         seen = list(dict.fromkeys(fault.saw for fault in group))
         more = f" · and {len(seen) - SHOWN} more" if len(seen) > SHOWN else ""
         subjects = dict.fromkeys(s for fault in group for s in fault.subjects)
+        subjects |= dict.fromkeys(_right_by_chance(group, envs))
         yield group[0].with_(
             subjects=tuple(sorted(subjects, key=lambda s: not s.node)),  # who is there first
             saw="; ".join(seen[:SHOWN]) + more,
         )
+
+
+def _right_by_chance(group: Sequence[Found], envs: Sequence[Env]) -> Iterator[Subject]:
+    """Ranks with the one number that is wrong on all others of a finding: one script gave it to all
+    of them, and they would get theirs by the same way."""
+    first = group[0]
+    here = first.code == "local-rank-differs"
+    name = "LOCAL_RANK" if here else first.fields.get("present", "")
+    said = {fault.saw.partition(" · ")[0] for fault in group}
+    ranks = name in NUMBERS and name.endswith("RANK")
+    if first.code not in SPREAD or not ranks or len(said) > 1:
+        return
+    nodes = {s.node for fault in group for s in fault.subjects}
+    for env in envs:
+        if env.say(name) in said and (env.node in nodes or not here):
+            yield from env.subjects
 
 
 def _environments(world: World[Identity]) -> list[Env]:

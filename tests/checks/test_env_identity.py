@@ -703,10 +703,19 @@ def test_variables_of_an_allocation_without_this_node_may_be_left_over(
     assert bool(found.alternatives) is left_over
 
 
+def test_a_number_for_all_tasks_is_right_on_one_of_them_by_chance() -> None:
+    saw = each(*(mapped(r, LOCAL_RANK="0") for r in range(8)))
+    (finding,) = judged(env_identity, Case("", saw, topology=several()))
+    assert {rank for s in finding.subjects for rank in s.ranks} == set(range(8))
+    own = each(*(mapped(r, LOCAL_RANK="0" if r < 4 else str(r % 4)) for r in range(8)))
+    (finding,) = judged(env_identity, Case("", own, topology=several()))
+    assert {s.node for s in finding.subjects} == {"n1"}  # n2 sets its own, from 0 on
+
+
 def test_equal_findings_of_many_ranks_are_one() -> None:
     saw = each(*(mapped(r, 1024, 256, RANK="0") for r in range(1024)))
     (finding,) = judged(env_identity, Case("", saw, topology=several(256)))
-    assert len(finding.subjects) == 1023
+    assert len(finding.subjects) == 1024
     assert finding.saw.startswith("RANK='0' · SLURM_PROCID='1'; ")
     assert finding.saw.endswith("and 1020 more")
     assert finding.confidence is Confidence.LIKELY
