@@ -58,6 +58,7 @@ from preflight.inference import consensus
 from preflight.model import (
     Blame,
     CannotObserve,
+    Cause,
     Command,
     Confidence,
     Device,
@@ -436,10 +437,15 @@ FINDINGS = {
 }
 
 
+FAST_ETHERNET = 200.0
+"""Gbit/s: a card with less may well be the ordinary network's."""
+NONE_BESIDE_GPUS = "no RDMA device here, beside the GPUs"
+
+
 def observe(host: Host, ctx: Context) -> NodeRdma:
     ctx.mark(rdma.TOP)
     if not rdma.devices(host):
-        raise NotApplicable("no RDMA device here")
+        raise NotApplicable(NONE_BESIDE_GPUS if host.gpu_files() else "no RDMA device here")
     before, began = rdma.counters(host), time.monotonic()
     ports = tuple(rdma.ports(host))
     inside = container.kind(host)
@@ -525,6 +531,7 @@ def judge(world: World[NodeRdma], expect: Expect) -> Iterator[Found]:
 
     yield from world.found(of_node)
     yield from _judge_firmware(world, fabrics)
+    yield from _judge_without(world, fabrics)
     if several:
         yield from _judge_mtu(world, fabrics)
         layers = of_each(fabrics, hca_selection.layers)
@@ -746,7 +753,8 @@ def _judge_pcie(here: Subject, seen: NodeRdma) -> Iterator[Found]:
     """Ports whose card moves less over PCIe than it could, and than all others of its make here."""
     narrow = _PortFindings(here)
     for port in seen.ports:
-        twins = [p for p in seen.alike(port) if p.card != port.card and p.pcie]
+        mine = port.card or port.device
+        twins = [p for p in seen.alike(port) if (p.card or p.device) != mine and p.pcie]
         wide = min((p.pcie for p in twins), default=0.0)
         used = port.active and (seen.gpus or seen.claims(port)) and not port.virtual
         if used and len(twins) > 1 and 0 < 2 * port.pcie <= min(wide, port.pcie_max):
@@ -855,6 +863,32 @@ def _judge_missing(
             expected=f"{agreed.value}, as on {parties(agreed.holders, 3)}",
             confidence=Confidence.LIKELY,
         )
+
+
+def _judge_without(world: World[NodeRdma], fabrics: Mapping[str, NodeRdma]) -> Iterator[Found]:
+    """Nodes with GPUs and no device at all, where most of the nodes with GPUs have some."""
+    missing = world.missing(Cause.NOT_APPLICABLE)
+    bare = [key for key, why in missing.items() if why.detail == NONE_BESIDE_GPUS]
+    counts = {
+        node: len({p.device for p in seen.ports})
+        for node, seen in fabrics.items()
+        if seen.concerned and not seen.inside and any(map(_for_training, seen.ports))
+    }
+    usual = consensus(counts)
+    if bare and len(bare) < len(usual.holders) and usual.value:
+        yield Found(
+            "hca-missing",
+            tuple(world.subject(key) for key in bare),
+            saw="no RDMA device",
+            expected=f"{usual.value}, as on {parties(usual.holders, 3)}",
+            confidence=Confidence.LIKELY,
+        )
+
+
+def _for_training(port: RdmaPort) -> bool:
+    """Hardly a card that is there for the node's ordinary network alone."""
+    fast = port.layer == INFINIBAND or port.driver == rdma.EFA or port.rate >= FAST_ETHERNET
+    return port.active and fast
 
 
 def _port_names(ports: Iterable[RdmaPort]) -> str:

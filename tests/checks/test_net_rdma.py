@@ -15,12 +15,23 @@ from support.hcas import LOCAL, ROCE, V1, V2, V4, gpus, hca, write
 
 from preflight.check import conforms
 from preflight.checks import net_rdma
+from preflight.checks.net_rdma import NONE_BESIDE_GPUS
 from preflight.domains.kernel_log import DeviceError
 from preflight.domains.net import rdma
 from preflight.domains.net.hca_selection import NodeRdma
 from preflight.domains.net.rdma import DOWN, ETHERNET, INIT, Gid, RdmaPort
 from preflight.host import Host
-from preflight.model import Blame, CannotObserve, Confidence, Node, NotApplicable, Status, Topology
+from preflight.model import (
+    Blame,
+    CannotObserve,
+    Cause,
+    Confidence,
+    Missing,
+    Node,
+    NotApplicable,
+    Status,
+    Topology,
+)
 
 conforms(net_rdma)
 
@@ -539,6 +550,32 @@ CASES = (
     Case(
         "another kind of node",
         nodes(fabric(*rails(4), gpus=4), GOOD, GOOD),
+        topology=job(3),
+    ),
+    Case(
+        "a node with GPUs and no HCA at all",
+        {**nodes(GOOD, GOOD), "n3": Missing(Cause.NOT_APPLICABLE, NONE_BESIDE_GPUS)},
+        "hca-missing",
+        WARN,
+        topology=job(3),
+        subject="n3",
+    ),
+    Case(
+        "a node without GPUs needs none",
+        {**nodes(GOOD, GOOD), "n3": Missing(Cause.NOT_APPLICABLE, "no RDMA device here")},
+        topology=job(3),
+    ),
+    Case(
+        "one node of two has HCAs: either may be the odd one",
+        {"n1": GOOD, "n2": Missing(Cause.NOT_APPLICABLE, NONE_BESIDE_GPUS)},
+        topology=job(),
+    ),
+    Case(
+        "cards of the ordinary network, of one make on most nodes",
+        {
+            **nodes(fabric(roce(rate=25.0)), fabric(roce(rate=25.0))),
+            "n3": Missing(Cause.NOT_APPLICABLE, NONE_BESIDE_GPUS),
+        },
         topology=job(3),
     ),
     # --- counters ---
