@@ -5,10 +5,11 @@ Looks at     the endpoint (PET_RDZV_ENDPOINT, else MASTER_ADDR): which nodes tor
              the store there, by torch's own rule (localhost, the node's hostname, or an address
              that it resolves to); the name that it would advertise to all ranks as MASTER_ADDR: the
              alphabetically first of the nodes' FQDNs or PET_LOCAL_ADDR, as each node resolves it;
-             PET_RDZV_ID or TORCHELASTIC_RUN_ID, PET_NNODES and the endpoint's port on all nodes
-Fails if     the ids, counts or ports differ; and where PET_RDZV_BACKEND is c10d: no node or several
-             would open the store, a node can't resolve its own hostname, or nodes can't resolve the
-             advertised name or resolve it to another machine
+             PET_RDZV_ID or TORCHELASTIC_RUN_ID, PET_NNODES, PET_RDZV_BACKEND and the endpoint's
+             port on all nodes
+Fails if     the ids, counts, backends or ports differ; and where PET_RDZV_BACKEND is c10d: no node
+             or several would open the store, a node can't resolve its own hostname, or nodes can't
+             resolve the advertised name or resolve it to another machine
 Warns if     no name server tells nodes the advertised name: one may later. Without
              PET_RDZV_BACKEND=c10d these names may not matter
 Undecided    a copied file tree is checked; a lookup times out, or a node is missing
@@ -158,7 +159,7 @@ class Hosting:
     hosts     whether torchrun would open the store here; None: a lookup had no answer
     why       what it goes by; stops: the error with which it would end in place of that
     addresses that this node has on its interfaces
-    run_id, nnodes   as torchrun takes them, empty where nothing is known
+    run_id, nnodes, backend   as torchrun takes them, empty where nothing is known
     """
 
     use: str
@@ -173,6 +174,7 @@ class Hosting:
     handed: Handed | None = None
     run_id: str = ""
     nnodes: str = ""
+    backend: str = ""
 
 
 def observe(host: Host, ctx: Context) -> Hosting:
@@ -183,6 +185,7 @@ def observe(host: Host, ctx: Context) -> Hosting:
         use=use,
         run_id=run_id if use in (INSIDE, UNKNOWN) else run_id or "none",
         nnodes="" if use in (INSIDE, UNKNOWN) else _range(environ.get("PET_NNODES", "1")),
+        backend="" if use == INSIDE else environ.get("PET_RDZV_BACKEND", "")[:40],
     )
     if use in (INSIDE, STATIC):
         return known
@@ -282,6 +285,8 @@ def _values_to_compare(seen: Mapping[str, Hosting]) -> Iterator[tuple[str, dict[
     )
     planned = {n: h for n, h in told.items() if h.use != INSIDE}
     yield "PET_NNODES", {n: h.nnodes for n, h in planned.items()}
+    # where it is not set the command line may say the same
+    yield "PET_RDZV_BACKEND", {n: h.backend for n, h in planned.items() if h.backend}
     c10d = {n: h.port for n, h in planned.items() if h.use == C10D}
     yield "PET_RDZV_ENDPOINT", c10d
 

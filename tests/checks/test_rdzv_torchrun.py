@@ -183,6 +183,17 @@ CASES = (
         Status.FAIL,
         subject="n3 · PET_NNODES",
     ),
+    case(
+        "another backend on one node",
+        world(3, C10D, every={"backend": "c10d"}, n3={"use": STATIC, "backend": "static"}),
+        "rendezvous-differs",
+        Status.FAIL,
+        subject="n3 · PET_RDZV_BACKEND",
+    ),
+    case(
+        "a backend that one node's command line names",
+        world(3, C10D, every={"backend": "c10d"}, n3={"backend": ""}),
+    ),
     case("other ports", world(3, C10D, n1={"port": "29500"}), "rendezvous-differs"),
 )
 
