@@ -13,7 +13,16 @@ from dataclasses import field
 
 from preflight.frozen import dataclass
 from preflight.identity.addresses import loopback
-from preflight.identity.launchers import ENV, LOCAL, NODE_WORDS, PMIX, SLURM, Launcher, detect
+from preflight.identity.launchers import (
+    ENV,
+    FLUX,
+    LOCAL,
+    NODE_WORDS,
+    PMIX,
+    SLURM,
+    Launcher,
+    detect,
+)
 from preflight.identity.slurm_hosts import first_host
 from preflight.model import Fact, Node, PreflightError, Topology
 
@@ -30,6 +39,10 @@ NO_PORT = "not a port"
 
 FLAG = "--nodes"
 """The source of a number of nodes that whoever started this run has typed."""
+
+NONE_HERE = ", no GPU"
+NO_GPU = f"env PET_NPROC_PER_NODE=gpu{NONE_HERE}"
+"""The source of a number of ranks where torchrun would stop: there is nothing to count."""
 
 RANKS_LIMIT = 1 << 20
 """More ranks than any job has: a number beyond it is a typing error."""
@@ -184,9 +197,12 @@ def _lightning_rank(reading: _Reading, size: int, flags: _Flags) -> tuple[int, i
 
 def _ranks_beside(reading: _Reading, rank: int, size: int) -> int | None:
     """How many ranks this node has, where the launcher that gave this process its rank does not
-    say so: what SLURM says of the step whose tasks they are; or all of them, where they meet at an
-    address that leads no other node here, and nothing says that this process is on another one."""
+    say so: what SLURM says of the step whose tasks they are; as many as Flux puts on each node; or
+    all of them, where they meet at an address that leads no other node here, and nothing says that
+    this process is on another one."""
     environ = reading.environ
+    if reading.launcher is FLUX and (nodes := reading.number("nodes", FLUX.nodes, least=1)):
+        return None if size % nodes else size // nodes
     if reading.launcher.rank != ENV.rank:
         return None
     tasks = _Reading(environ, SLURM)
@@ -251,9 +267,15 @@ def _of_a_node(
         node_rank = 0  # whatever counts these processes, it is not the nodes of one job
         reading.facts.pop("node_rank", None)
     if node_rank is None and nodes > 1:
+        names = (*reading.launcher.node_rank, *reading.launcher.rank)
+        said = next((n for n in names if reading.environ.get(n)), "")
+        why = (
+            f"{said}={reading.environ[said]!r:.40} is no number"
+            if said
+            else ("nothing says which of them this is")
+        )
         raise PreflightError(
-            f"{nodes} nodes ({reading.facts['nodes'].source}), but nothing says which of them this "
-            "is: give --node-rank, from 0"
+            f"{nodes} nodes ({reading.facts['nodes'].source}), but {why}: give --node-rank, from 0"
         )
     node_rank = node_rank or 0
     if node_rank >= nodes:
@@ -280,7 +302,8 @@ def _ranks_here(reading: _Reading, here: int | None, flags: _Flags) -> int:
     if flags.gpus:
         source = f"{said}, {flags.gpus_source}" if said else flags.gpus_source
         return reading.noted("nproc", flags.gpus, source)
-    return reading.noted("nproc", 1, f"{said}, no GPU" if said else "default: no launcher, no GPU")
+    default = "default: no launcher, no GPU"
+    return reading.noted("nproc", 1, f"{said}{NONE_HERE}" if said else default)
 
 
 def _nodes_of(reading: _Reading, rank: int | None, size: int | None, nproc: int) -> int | None:

@@ -93,6 +93,17 @@ SLURM = Launcher(
     hosts=(STEP_LIST, *JOB_LIST),
     gpus=("SLURM_GPUS_ON_NODE",),
 )
+# what its shell sets for each task, beside what its PMI says; a broker clears it (flux-core)
+FLUX = Launcher(
+    "Flux",
+    sign=("FLUX_TASK_RANK", "FLUX_JOB_SIZE"),
+    same=(("PMI_RANK", "FLUX_TASK_RANK"), ("PMI_SIZE", "FLUX_JOB_SIZE")),
+    rank=("FLUX_TASK_RANK",),
+    size=("FLUX_JOB_SIZE",),
+    local_rank=("FLUX_TASK_LOCAL_ID",),
+    nodes=("FLUX_JOB_NNODES",),
+    job=("FLUX_JOB_ID",),
+)
 PMI = Launcher(
     "MPI (PMI)",
     sign=("PMI_RANK", "PMI_SIZE"),
@@ -164,6 +175,7 @@ LAUNCHERS = (
     replace(ENV, by_pod=True),
     OPEN_MPI,
     SLURM,
+    FLUX,
     PMI,
     PMIX,
     Launcher(

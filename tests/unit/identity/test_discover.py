@@ -292,6 +292,31 @@ PMI_A_NODE = {
 }
 
 
+def test_a_rank_that_is_a_name_is_said_where_nothing_else_numbers_the_nodes() -> None:
+    environ = {"RANK": "trainer-1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "n1"}
+    with pytest.raises(PreflightError, match="but RANK='trainer-1' is no number: give --node-rank"):
+        discover(environ, "n1")
+
+
+def test_tasks_of_flux() -> None:
+    task = {"FLUX_TASK_RANK": "5", "FLUX_TASK_LOCAL_ID": "1", "FLUX_JOB_SIZE": "8"}
+    task |= {"FLUX_JOB_NNODES": "2", "FLUX_JOB_ID": "f2X", "MASTER_ADDR": "n1"}
+    for pmi in ({}, {"PMI_RANK": "5", "PMI_SIZE": "8", "PMI_FD": "12"}):
+        top = discover(task | pmi, "n2")
+        assert (top.launcher, top.size, top.job, top.ranks_of("n2")) == ("Flux", 8, "f2X", (5,))
+        assert top.nodes[0].size == 4
+    below = discover(task | {"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALRANKID": "0"}, "n2")
+    assert (below.launcher, below.size) == ("MPI (PMI)", 2)
+    with pytest.raises(PreflightError, match="leave --nproc out"):
+        discover(task, "n2", nproc=4)
+
+
+def test_all_tasks_of_flux_on_one_node_meet_there() -> None:
+    task = {"FLUX_TASK_RANK": "1", "FLUX_JOB_SIZE": "2", "FLUX_JOB_NNODES": "1"}
+    top = discover(task, "n1")
+    assert (top.size, top.ranks_of("n1"), top.master_addr) == (2, (1,), "127.0.0.1")
+
+
 @pytest.mark.parametrize("environ", [TORCHRUN_A_NODE, OMPI_A_NODE, PMI_A_NODE])
 def test_one_process_a_node_may_own_several_ranks(environ: dict[str, str]) -> None:
     top = discover(environ, "n2", nproc=4)

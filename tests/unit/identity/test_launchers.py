@@ -216,8 +216,8 @@ def test_every_recording_is_in_the_table_and_says_how_it_was_made() -> None:
 
 def test_every_launcher_has_a_recording() -> None:
     shown = {detect(p.environ).name for name in names() for p in processes(name)}
-    # of these three the tests below make up what they need
-    made_up = {"environment", "environment of a node", "MPI (PMIx)"}
+    # of these the tests make up what they need
+    made_up = {"environment", "environment of a node", "MPI (PMIx)", "Flux"}
     assert {launcher.name for launcher in LAUNCHERS} - shown == made_up
 
 
