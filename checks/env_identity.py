@@ -9,17 +9,20 @@ Fails if     a number or port is invalid or out of range; the endpoint of torchr
              RANK, WORLD_SIZE or a node's rank is not what this process's launcher says; each of
              several tasks starts a torchrun of its own, or each node runs a separate job;
              WORLD_SIZE is not the number of ranks that are launched; two processes have the same
-             RANK, or ranks differ in WORLD_SIZE or MASTER_PORT
+             RANK, or ranks differ in WORLD_SIZE or MASTER_PORT; torchrun is to count GPUs where
+             there is none
 Warns if     a number has whitespace or a carriage return around it; the endpoint has no port, and
              nothing names a backend; ranks differ in MASTER_ADDR; the variables give another number
              of ranks on this node than this run has, or than came from it; LOCAL_RANK is not what
-             the launcher says, where a process sees several GPUs; a pod has the RANK of another
+             the launcher says, where a process sees several GPUs; a pod has the RANK of another;
+             PET_NNODES is not the number of nodes that this run was started for
 Undecided    never: the environment is always there
 Not covered  whether MASTER_ADDR resolves (net.name), whether MASTER_PORT is free (net.port), the
              command line that torchrun or srun will get
 Seen as      "environment variable RANK expected, but not set", "invalid literal for int()",
              "The client socket has timed out", "clients joined", "rank < size",
              "port must have value from 0 to 65535", "port is missing in endpoint", "EADDRINUSE",
+             "Cuda is not available",
              KeyError: 'RANK'
 """
 
@@ -244,6 +247,24 @@ FINDINGS = {
         text="set LOCAL_WORLD_SIZE to {right} there, or let one launcher set it: torchrun, or a "
         "wrapper run by srun on each task",
         status=Status.WARN,
+    ),
+    "node-count-differs": FindingType(
+        headline="PET_NNODES does not match the {right} nodes of this run: {seen}",
+        who="job author",
+        cause="a number of an earlier job, in a shell, an env file or a manifest",
+        means="with too many torchrun waits for nodes that nobody starts; with too few the rest "
+        "wait outside, and the world is smaller than it should be",
+        now="export PET_NNODES={right}   on every node",
+        text="set the number of nodes once for the job, or give it to torchrun alone: --nnodes",
+        status=Status.WARN,
+    ),
+    "gpus-absent": FindingType(
+        headline="PET_NPROC_PER_NODE=gpu, and there is no GPU on {at}",
+        who="job author",
+        cause="a container without --gpus, a pod or step without GPUs, or a driver that did not "
+        "load",
+        means="torchrun ends at once: 'ValueError: Cuda is not available.'",
+        text="give the job its GPUs, or set PET_NPROC_PER_NODE to a number or to cpu",
     ),
     "standalone": FindingType(
         headline="torchrun --standalone can't be used on several nodes",

@@ -12,7 +12,7 @@ from preflight.frozen import dataclass
 from preflight.humanize import plural
 from preflight.identity import slurm_hosts
 from preflight.identity.addresses import endpoint_parts, every_address, flaw, loopback
-from preflight.identity.discover import FLAG, RANKS_LIMIT, nodes_by_flag
+from preflight.identity.discover import FLAG, NO_GPU, RANKS_LIMIT, nodes_by_flag
 from preflight.identity.launchers import (
     OPEN_MPI,
     OUTER,
@@ -89,6 +89,9 @@ NAMES = (
     *GPUS_OF_TASK,
 )
 """Every variable that is looked at."""
+
+NNODES, NPROC = "--nnodes", "--nproc-per-node"
+"""Of torchrun, whose command line counts before its variables."""
 
 SHOWN = 3
 """Different values that one finding shows; the rest are counted."""
@@ -452,6 +455,28 @@ def _flag_faults(env: Env, top: Topology) -> Iterator[Found]:
         yield size_mismatch(env, saw, count, f"{FLAG} {count}")
 
 
+def _torchrun_faults(env: Env, top: Topology) -> Iterator[Found]:
+    """What a torchrun that is yet to be started would take from PET_ variables, against how many
+    nodes this run was started for, and the GPUs that were counted here."""
+    if env.started_by_torchrun:
+        return
+    count, said = nodes_by_flag(top), env.values.get("PET_NNODES", "").strip()
+    least = number(said.partition(":")[0]) or 0
+    # --nodes 1 is how one looks at this node alone
+    if count > 1 and least and not least <= count <= env.most_nodes:
+        saw, wanted = f"{env.say('PET_NNODES')} · {FLAG} {count}", f"PET_NNODES={count}, or not set"
+        found = env.fault(
+            "node-count-differs", saw, wanted, None, Confidence.LIKELY, right=str(count)
+        )
+        yield found.with_(alternatives=(f"torchrun is given {NNODES}, which counts instead",))
+    counted = top.facts.get("nproc")
+    name = "PET_NPROC_PER_NODE"
+    if env.values.get(name) == "gpu" and counted and counted.source == NO_GPU:
+        saw, wanted = f"{env.say(name)} · no GPU was found", "a GPU, or the number of ranks"
+        found = env.fault("gpus-absent", saw, wanted, None, Confidence.LIKELY)
+        yield found.with_(alternatives=(f"torchrun is given {NPROC}, which counts instead",))
+
+
 def size_mismatch(env: Env, saw: str, launched: int, source: str) -> Found:
     """A WORLD_SIZE of another job. It is about the ranks that nobody has launched, too: that they
     never come is its consequence."""
@@ -588,6 +613,7 @@ RULES: tuple[Rule, ...] = (
     _address_faults,
     _missing_variables,
     _launcher_faults,
+    _torchrun_faults,
     _nested_launchers,
     _split_worlds,
     _leftover_variables,

@@ -158,6 +158,13 @@ def typed(nodes: int, size: int, *ranks: int) -> Topology:
 SEVEN, UNEQUAL = typed(2, 8, 4, 3), typed(2, 6, 4, 2)
 THREE_OF_FOUR = typed(3, 12, 4, 4)
 THREE_NODES = several(3, 1, facts={"nodes": Fact("3", "--nodes")})
+COUNTED = {"PET_NNODES": "1", "PET_NPROC_PER_NODE": "gpu"}
+
+
+def counted(source: str) -> Topology:
+    """A node whose number of ranks comes from there."""
+    return several(1, 1, facts={"nproc": Fact("1", source)})
+
 
 HEALTHY = (
     Case("a plain prompt", shared({})),
@@ -234,6 +241,19 @@ HEALTHY = (
         one(INDEXED_RANK | {"JOB_COMPLETION_INDEX": "2", "RANK": "0"}, kubernetes=True),
     ),
     Case("--nodes as WORLD_SIZE says", one(ALONE), topology=THREE_NODES),
+    Case("--nodes in the range of PET_NNODES", one({"PET_NNODES": "2:4"}), topology=THREE_NODES),
+    Case(
+        "one node of a job alone",
+        one({"PET_NNODES": "4"}),
+        topology=several(1, 1, facts={"nodes": Fact("1", "--nodes")}),
+    ),
+    Case("GPUs to be counted", one(COUNTED), topology=counted("NVML: GPUs of this node")),
+    Case("GPUs to be counted, and --nproc", one(COUNTED), topology=counted("--nproc")),
+    Case(
+        "GPUs, or CPUs where there are none",
+        one(COUNTED | {"PET_NPROC_PER_NODE": "auto"}),
+        topology=counted("env PET_NPROC_PER_NODE=auto, no GPU"),
+    ),
     Case("--nodes, with several ranks a node", one(torchrun(4, 8)), topology=THREE_NODES),
     Case("--nodes, and a rank that never came", each(*two_by_four(8)[:7]), topology=SEVEN),
     Case("--nodes, and a node that never came", each(*two_by_four(12)), topology=THREE_OF_FOUR),
@@ -473,6 +493,20 @@ LAUNCHERS = (
         "world-size-mismatch",
         FAIL,
         topology=typed(2, 16, 4, 4),
+    ),
+    Case(
+        "PET_NNODES of an earlier job",
+        one({"PET_NNODES": "2"}),
+        "node-count-differs",
+        WARN,
+        topology=THREE_NODES,
+    ),
+    Case(
+        "GPUs to be counted where there is none",
+        one(COUNTED),
+        "gpus-absent",
+        FAIL,
+        topology=counted("env PET_NPROC_PER_NODE=gpu, no GPU"),
     ),
     Case(
         "a WORLD_SIZE of the batch script, whose ranks come from srun",

@@ -328,6 +328,12 @@ IDENTITY = (
         nproc=None,
     ),
     Fault(
+        "PET_NPROC_PER_NODE=gpu where there is no GPU",
+        *("env.identity", "gpus-absent", "n1*"),
+        env={"PET_NNODES": "1", "PET_NPROC_PER_NODE": "gpu"},
+        nproc=None,
+    ),
+    Fault(
         "RANK=0 for every task of srun",
         "env.identity",
         "launcher-disagrees",

@@ -31,6 +31,8 @@ FILTERED = (
     "what they send"
 )
 
+COUNTED_TOO = "WORLD_SIZE counts a process that is no rank, or is another job's"
+
 NOT_WAITED_FOR = "it was still starting: as many agents as there are ranks had come by then"
 
 TURNED_AWAY = ("token", "other job", "version")
@@ -206,7 +208,9 @@ def absent(
         for way in view.reach.detours[:1]
     )
     homes = _homes(view)
-    for rest in _launched_and_beyond(view, sorted(missing - known), nodes):
+    for rest, launched in _launched_and_beyond(view, sorted(missing - known), nodes):
+        surplus = (f"the nodes of this run have {plural(launched, 'rank')}: {COUNTED_TOO}",)
+        beyond = launched and rest[0] >= launched
         many = len(rest) > ONE_BY_ONE
         single = tuple(Subject(Kind.RANK, homes.get(r, ""), str(r), (r,)) for r in rest if not many)
         where = sorted({homes[r] for r in rest if r in homes})
@@ -218,7 +222,7 @@ def absent(
             + _who_came(view),
             expected=f"all {size} ranks",
             confidence=Confidence.POSSIBLE,
-            alternatives=(*looped, *ALTERNATIVES["absent"]),
+            alternatives=(*(surplus if beyond else ()), *looped, *ALTERNATIVES["absent"]),
             fields={
                 "host": hostlist(where) or "their node",
                 "port": str(roll.port),
@@ -229,16 +233,17 @@ def absent(
 
 def _launched_and_beyond(
     view: MeetingView, missing: Sequence[int], nodes: int
-) -> Iterator[Sequence[int]]:
+) -> Iterator[tuple[Sequence[int], int]]:
     """The missing ranks that the nodes of this run can have, and those beyond them, which exist in
-    WORLD_SIZE alone (env.identity). A node that is down is no consequence of the latter."""
+    WORLD_SIZE alone (env.identity), each with how many ranks these nodes have, 0 where nobody can
+    tell. A node that is down is no consequence of the latter."""
     here: dict[str, int] = {}
     for arrival in view.roll.arrivals:
         here[arrival.node] = here.get(arrival.node, 0) + len(arrival.ranks)
     most = max(here.values())
     launched = nodes * most if most == 1 or len(here) == nodes else 0
     parts = ([r for r in missing if r < launched], [r for r in missing if r >= launched])
-    yield from (part for part in parts if part)
+    yield from ((part, launched) for part in parts if part)
 
 
 def _no_files(view: MeetingView, met: str, missing: list[int]) -> Found:

@@ -72,16 +72,16 @@ def test_of_many_absent_hosts_those_that_were_looked_at_speak_for_all() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "ranks", "split"),
+    ("nodes", "ranks", "split", "surplus"),
     [
-        (5, (2, 2, 2, 2), ["ranks 8-15"]),  # nobody knows what the fifth node would have
-        (4, (2, 2, 2, 2), ["ranks 8-15"]),
-        (4, (1, 1, 1), ["rank 3", "ranks 4-15"]),
-        (0, (1, 1, 1), ["ranks 3-15"]),
+        (5, (2, 2, 2, 2), ["ranks 8-15"], 0),  # nobody knows what the fifth node would have
+        (4, (2, 2, 2, 2), ["ranks 8-15"], 8),
+        (4, (1, 1, 1), ["rank 3", "ranks 4-15"], 4),
+        (0, (1, 1, 1), ["ranks 3-15"], 0),
     ],
 )
 def test_ranks_beyond_those_of_all_nodes_are_apart(
-    nodes: int, ranks: tuple[int, ...], split: list[str]
+    nodes: int, ranks: tuple[int, ...], split: list[str], surplus: int
 ) -> None:
     first, came = 0, []
     for arrival, count in zip(ALL, ranks, strict=False):
@@ -91,3 +91,5 @@ def test_ranks_beyond_those_of_all_nodes_are_apart(
     seen = here(hosting(*came, size=16))
     found = judged(rdzv_reach, row("", seen, "absent", topology=topology(size=16, facts=facts)))
     assert [f.saw.partition("; ")[2].partition(" never")[0] for f in found] == split
+    said = f"the nodes of this run have {surplus} ranks: WORLD_SIZE counts"
+    assert found[-1].alternatives[0].startswith(said) is bool(surplus)
