@@ -276,7 +276,7 @@ FINDINGS = {
     ),
     "too-hot": FindingType(
         headline="{at} is too hot: {seen}",
-        cause="a fan, airflow or coolant problem, or dust; of memory alone a worn thermal pad",
+        cause="a fan, airflow or coolant problem, or dust; of memory alone an old thermal pad",
         means="the GPU slows down under load, or shuts off; every step waits for it",
         text="check the cooling of the node; where one GPU is hotter than the others, its own",
         commands=(

@@ -186,6 +186,13 @@ GLOO_ASIDE = {
     )
     for i in range(3)
 }
+BESIDE_IB = {
+    i: (
+        ListenAddress(NCCL, "ib0", f"10.9.0.{i + 1}", 4092),
+        ListenAddress(GLOO, "eth0", f"10.0.0.{i + 1}", 1500),
+    )
+    for i in range(3)
+}
 BOTH_WAYS = {
     i: (
         ListenAddress(NCCL, "eth0", f"10.0.0.{i + 1}", 1500),
@@ -326,6 +333,14 @@ CASES = (
         detour(mesh(3, {(1, 2): DROP}), 2, 1),
         "return-route-differs",
         FAIL,
+        "n2 · eth0",
+    ),
+    case(
+        "the same of Gloo alone, beside NCCL on another network",
+        3,
+        detour(mesh(3, {(1, 2): DROP}, ways=BESIDE_IB, libraries="Gloo"), 2, 1),
+        "return-route-differs",
+        WARN,
         "n2 · eth0",
     ),
     case(
