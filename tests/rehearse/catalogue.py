@@ -820,6 +820,11 @@ HEALTHY = (
 AT_LENGTH = frozenset(
     {
         *("raised_in_module", "raised_in_join", "raised_at_checkpoint"),
+        *("raised_with_own_hook", "made_none", "replica_bare", "replica_unfrozen", "asks_unix"),
+        *("broadcast_roots-counts", "orders_differ-epoch", "orders_differ-shuffle", "fifo"),
+        *("no_launcher-env", "shares_twice-wrapped", "slow_rank-short", "orders_own-each-its-own"),
+        *("trains_too_little-frozen", "slow_rank-turns", "settings_differ-alike", "nccl_log-shm"),
+        *("order_of_set-sorted", "hooks_added-removed", "attempts-retries", "gpu_fails-retries"),
         *("broadcast_roots-own", "broadcast_roots-healthy", "tags_differ-healthy", "layer_drop"),
         *("gathers_between_epochs-healthy", "never_joined-infers"),
         *(
