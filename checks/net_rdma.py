@@ -91,16 +91,10 @@ RECENT = 3600.0
 BETWEEN = 0.3
 """Seconds between the two looks at the error counters."""
 
-# A sound link may have a symbol error every few minutes (IBTA: at most one bit in 10^12), so that
-# one in 0.3 s is bad luck on some port of a large job; a link that goes down never is
-NOISE = 3
-NEVER = ("link_downed", "link_error_recovery")
 FLAPS = 5
 """Times that a link went down since boot, and times as often as its twins: a cable that is reseated
 makes one or two."""
 RECOVERED = "link_error_recovery"
-LOST_PACKETS = 10
-"""Between the two looks: a few are a sender's that has just been killed."""
 ERRORS = ("symbol_error", "port_rcv_errors", "local_link_integrity_errors")
 MANY_ERRORS, ERRORS_TIMES = 10_000, 100
 """Errors since boot of one port, and times as many as its twins have: at 400 Gb/s a sound link has
@@ -769,25 +763,16 @@ def _judge_errors(here: Subject, seen: NodeRdma) -> Iterator[Found]:
     for port in seen.ports:
         if not (port.active and (seen.gpus or seen.claims(port))):
             continue
-        grown = {
-            n: by
-            for n, by in port.grown.items()
-            if n not in rdma.RESENT and (by >= NOISE or n in NEVER)
-        }
-        if grown:
-            saw = f"{_grown_words(grown)} in {seen.apart:.1f} s"
+        if grown := rdma.link_errors(port.grown):
+            saw = f"{rdma.grown_words(grown)} in {seen.apart:.1f} s"
             growing.add(port, "errors-growing", saw, "counters that do not grow")
         elif port.physical == rdma.RECOVERING:
             growing.add(port, "errors-growing", port.says, "physical LinkUp: a link that holds")
-        resent = {n: by for n, by in port.grown.items() if n in rdma.RESENT}
-        if sum(resent.values()) >= LOST_PACKETS and (port in seen.preferred or seen.claims(port)):
-            saw = f"{_grown_words(resent)} in {seen.apart:.1f} s"
+        resent = rdma.lost_packets(port.grown)
+        if resent and (port in seen.preferred or seen.claims(port)):
+            saw = f"{rdma.grown_words(resent)} in {seen.apart:.1f} s"
             growing.add(port, "retransmissions", saw, "counters that do not grow")
     yield from growing.findings()
-
-
-def _grown_words(grown: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} +{by}" for name, by in sorted(grown.items())[:LISTED])
 
 
 def _judge_flaps(here: Subject, seen: NodeRdma) -> Iterator[Found]:

@@ -51,6 +51,14 @@ COUNTERS = (
 RESENT = ("packet_seq_err", "local_ack_timeout_err", "implied_nak_seq_err", "out_of_sequence")
 """Counters of packets that were lost, in hw_counters: those that this port had to send again, and
 those that were missing of what it received (RDMA/mlx5: "Understanding mlx5 ethtool counters")."""
+NOISE = 3
+NEVER = ("link_downed", "link_error_recovery")
+"""A sound link may have a symbol error every few minutes (IBTA: at most one bit in 10^12), so that
+one in a second is bad luck on some port of a large job; a link that goes down never is."""
+LOST_PACKETS = 10
+"""Between two looks: a few are a sender's that has just been killed."""
+LISTED = 4
+"""Counters that are shown."""
 
 LANES = 32
 """The widest PCIe link."""
@@ -256,6 +264,22 @@ def _port_folders(host: Host, device: str) -> Iterator[tuple[str, str]]:
 def nonzero(counters: Mapping[str, int]) -> dict[str, int]:
     """The counters that have counted something since boot."""
     return {name: value for name, value in counters.items() if value and name in COUNTERS}
+
+
+def link_errors(grown: Mapping[str, int]) -> dict[str, int]:
+    """Of what grew between two looks, what no sound link counts."""
+    return {n: by for n, by in grown.items() if n not in RESENT and (by >= NOISE or n in NEVER)}
+
+
+def lost_packets(grown: Mapping[str, int]) -> dict[str, int]:
+    """The same of packets that were lost, where there are enough of them."""
+    resent = {n: by for n, by in grown.items() if n in RESENT}
+    return resent if sum(resent.values()) >= LOST_PACKETS else {}
+
+
+def grown_words(grown: Mapping[str, int]) -> str:
+    """`symbol_error +7, …`."""
+    return ", ".join(f"{name} +{by}" for name, by in sorted(grown.items())[:LISTED])
 
 
 def growth(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:

@@ -21,11 +21,8 @@ from preflight.model import (
     World,
 )
 
-NOISE = 3
-"""Of a second or two of traffic: a sound link may have a symbol error every few minutes."""
-LOST_PACKETS = 10
-NEVER = ("link_downed", "link_error_recovery")
-LISTED, PORTS = 4, 16
+PORTS = 16
+"""That a finding names."""
 
 FINDINGS = {
     "rdma-errors": FindingType(
@@ -71,21 +68,15 @@ def port_errors(world: World[Any], told: Mapping[str, Grown]) -> Iterator[Found]
     bad: dict[tuple[str, str], Mapping[str, int]] = {}
     for key, ports in told.items():
         for name, grown in ports.items():
-            lost = sum(by for counter, by in grown.items() if counter in rdma.RESENT)
-            errors = {
-                counter: by
-                for counter, by in grown.items()
-                if counter not in rdma.RESENT and (by >= NOISE or counter in NEVER)
-            }
-            if errors or lost >= LOST_PACKETS:
+            if rdma.link_errors(grown) or rdma.lost_packets(grown):
                 bad[world.subject(key).node, name] = grown
     if not bad:
         return
     said = [
-        f"{device} of {node} " + ", ".join(f"{c} +{by}" for c, by in sorted(grown.items())[:LISTED])
-        for (node, device), grown in list(bad.items())[:LISTED]
+        f"{device} of {node} {rdma.grown_words(grown)}"
+        for (node, device), grown in list(bad.items())[: rdma.LISTED]
     ]
-    more = f" and {len(bad) - LISTED} more" if len(bad) > LISTED else ""
+    more = f" and {len(bad) - rdma.LISTED} more" if len(bad) > rdma.LISTED else ""
     (_, first), _ = next(iter(bad.items()))
     device, _, number = first.partition(":")
     yield Found(
