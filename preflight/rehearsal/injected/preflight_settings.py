@@ -3,8 +3,8 @@ like; how many steps they count in their state, and after how many forward passe
 step. DDP gives all ranks the same gradients; they keep the same model only as long as these are the
 same as well.
 
-Read before the steps 1, 2, 3, 4, 5, 7, 9, 13 … of each optimizer; between these only learning rates
-that change are kept. Nothing is changed, and an error here is swallowed. Loaded from its text
+Read before the steps 1, 2, 3, 5, 9, 17 … of each optimizer; between these only learning rates that
+change are kept. Nothing is changed, and an error here is swallowed. Loaded from its text
 beside preflight_responder.py into the user's Python, any from 3.8 on: the standard library only.
 """
 
@@ -62,7 +62,7 @@ class Kept:
                 self.rates[number] = rate
                 if isinstance(rate, float) and isinstance(before, float) and rate != before:
                     self.change(number, rate)
-        if Settings.model["due"](self.steps) and len(self.looks) < LOOKS:
+        if not self.steps & (self.steps - 1) and len(self.looks) < LOOKS:
             self.rates = [group.get("lr") for group in groups]
             have = shared()
             passes = Settings.phases["Phases"].forwards

@@ -39,9 +39,8 @@ def weight(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tensor]:
     known = SimpleNamespace(known=[], schedulers=[])
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Tensor=Tensor, cuda=CUDA))  # type: ignore[arg-type]
     settings.begin()
-    due = {0, 1, 2, 3, 4, 6, 8}
     phases = {"Phases": SimpleNamespace(forwards=7)}
-    settings.follow({"Models": models, "due": due.__contains__}, {"Optimized": known}, phases)
+    settings.follow({"Models": models}, {"Optimized": known}, phases)
     yield weight
     settings.begin()
 
@@ -54,7 +53,7 @@ def test_all_of_them_at_looks_and_rates_in_between(weight: Tensor) -> None:
             group["lr"] = 0.05
         settings.steps(optimizer)
     (told,) = settings.told()
-    assert [step for step, *_ in told["looks"]] == [0, 1, 2, 3, 4, 6]
+    assert [step for step, *_ in told["looks"]] == [0, 1, 2, 4]
     counts = {"state": [0.0], "passes": [7.0]}
     first = [True, {"lr": [0.1], "betas": [0.9, 0.99], "eps": [1.0], **counts}]
     assert told["looks"][0] == [0, 0, [first, [False, {"lr": [0.5], **counts}]]]
@@ -85,7 +84,7 @@ def test_a_schedule_of_every_step_is_bounded(weight: Tensor) -> None:
         settings.steps(optimizer)
     (told,) = settings.told()
     assert len(told["changes"]) == settings.CHANGES
-    assert told["full"] == told["changes"][-1][0] + 1 or told["full"] > told["changes"][-1][0]
+    assert told["full"] > told["changes"][-1][0]
 
 
 def test_optimizers_are_known_by_their_shapes(weight: Tensor) -> None:
