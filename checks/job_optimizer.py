@@ -327,7 +327,8 @@ def _number(values: Sequence[float]) -> str:
 def _since(one: SettingApart) -> str:
     if one.agreed < 0:
         return "from the first step"
-    return f"since step {one.step + 1}, the same in step {one.agreed + 1}"
+    before = f", the same in step {one.agreed + 1}" if one.agreed < one.step - 1 else ""
+    return f"since step {one.step + 1}{before}"
 
 
 def _hint(one: SettingApart, what: str, own: Mapping[int, OptimizerSettings]) -> str:

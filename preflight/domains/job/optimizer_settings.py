@@ -97,7 +97,10 @@ def _first(own: Mapping[int, OptimizerSettings]) -> SettingApart | None:
             many = len(next(iter(now.values())).groups)
             clock = next(iter(now.values())).clock
             if name == RATE and agreed >= 0:
-                step, clock, by_rank = _earlier(own, group, agreed, step, clock, by_rank)
+                known = _earlier(own, group, agreed, step)
+                if known is not None:
+                    step, clock, by_rank = known
+                    agreed = step - 1
             odd, _ = odd_ones(by_rank)
             more = tuple(dict.fromkeys(other for _, other, _ in differ if other != name))
             return SettingApart(name, group, many, by_rank, step, clock, agreed, odd, more)
@@ -127,14 +130,10 @@ def _same(one: Sequence[float], other: Sequence[float]) -> bool:
 
 
 def _earlier(
-    own: Mapping[int, OptimizerSettings],
-    group: int,
-    agreed: int,
-    step: int,
-    clock: int,
-    by_rank: dict[int, tuple[float, ...]],
-) -> tuple[int, int, dict[int, tuple[float, ...]]]:
-    """The very step since which the learning rates differ, as far as all changes were kept."""
+    own: Mapping[int, OptimizerSettings], group: int, agreed: int, step: int
+) -> tuple[int, int, dict[int, tuple[float, ...]]] | None:
+    """The very step since which the learning rates differ, its clock and the rates by rank, as far
+    as all changes were kept."""
     between = [
         (at, tick)
         for one in own.values()
@@ -148,7 +147,7 @@ def _earlier(
         first = next(iter(rates.values()))
         if not all(_same(first, rate) for rate in rates.values()):
             return at, tick, rates
-    return step, clock, by_rank
+    return None
 
 
 def _rate(one: OptimizerSettings, group: int, step: int) -> tuple[float, ...]:
