@@ -125,6 +125,7 @@ SCREENS = {
     "red": Screen(
         f"MASTER_ADDR=127.0.0.1 MASTER_PORT={PORT} preflight run --nproc 4", 3, _port_taken
     ),
+    "message": Screen('preflight explain "Signal 9 (SIGKILL) received by PID 20713"', 0),
     "rehearse": Screen(
         "preflight rehearse --stuck 5s -- torchrun --nproc-per-node 3 train.py",
         3,
