@@ -905,6 +905,7 @@ AT_LENGTH = frozenset(
         *("resets_gradients-tasks", "resets_gradients-right"),
         *(f"shares_twice-{how}" for how in ("rows", "files", "whole", "own", "nodes", "copies")),
         *("shares_twice-synthetic", "shares_twice-validation", "shares_twice-stream"),
+        "shares_twice-wrapped",
         *(f"ties_lost-{how}" for how in ("empty", "pretrained", "loaded", "purpose", "pruned")),
         "ties_lost-frozen",
         *("backend_absent-nccl", "backend_absent-ucc", "backend_chosen", "backend_chosen-cpu"),
