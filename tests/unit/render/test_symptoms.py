@@ -128,7 +128,7 @@ def test_every_quoted_message_is_found_by_itself() -> None:
             assert known_lines(f"[rank1]: {symptom.words} x", CATALOGUE), symptom.words
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.text(max_size=300))
 def test_any_log_and_any_question_is_answered(text: str) -> None:
     lines = len(text.splitlines())
