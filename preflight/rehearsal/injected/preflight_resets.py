@@ -156,8 +156,12 @@ def batch(fresh):
 
 
 def forwarded(ddp, asks):
-    """After a forward of a model in DDP; `asks`: what it got asks for a gradient."""
-    quiet = None if asks else not ddp.require_backward_grad_sync
+    """After a forward of a model in DDP; `asks` says whether what it got asks for a gradient, which
+    is looked at only where it can matter: as long as no gradient was kept from the other ranks,
+    nothing comes of one that is shared."""
+    quiet = not ddp.require_backward_grad_sync
+    if (quiet or any(window.alone for window in Resets.windows)) and asks():
+        quiet = None
     for window in Resets.windows:
         if not window.inside:
             window.quiet = quiet

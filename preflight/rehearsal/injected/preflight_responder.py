@@ -294,9 +294,13 @@ def never_compiled(*functions):
 def forwarded(ddp, given):
     """After every forward of a model in DDP that may have a backward; `given`: what it got."""
     Responder.model["forwarded"](ddp)
-    if Responder.resets["Resets"].windows:
+
+    def asks():
         tensors = Responder.phases["tensors_in"](given, sys.modules["torch"].Tensor, DEPTH)
-        Responder.resets["forwarded"](ddp, any(tensor.requires_grad for tensor in tensors))
+        return any(tensor.requires_grad for tensor in tensors)
+
+    if Responder.resets["Resets"].windows:
+        Responder.resets["forwarded"](ddp, asks)
 
 
 def steps(optimizer, args, kwargs):

@@ -168,7 +168,7 @@ def test_gradients_that_another_optimizer_has_used() -> None:
 
 
 def forward(sums: bool, asks: bool = False) -> None:
-    resets.forwarded(SimpleNamespace(require_backward_grad_sync=sums), asks)
+    resets.forwarded(SimpleNamespace(require_backward_grad_sync=sums), lambda: asks)
 
 
 def in_turn(*sums: bool, asks: bool = False) -> list[list[object]]:
