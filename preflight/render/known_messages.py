@@ -634,7 +634,7 @@ GPUS = (
         "job.ranks:rank-cuda-error",
     ),
     _error(
-        *("fallen off the bus", "GPU is lost"),
+        *("fallen off the bus", "GPU is lost", "Xid (PCI:…): 79,"),
         means="the GPU no longer answers on the bus: power, heat, a loose card or the GPU itself",
         findings="gpu.visible:gpu-lost gpu.health:gpu-lost",
     ),
@@ -705,6 +705,12 @@ GPUS = (
         "No backend type associated with device type cpu",
         means="a collective over NCCL was given a tensor on the CPU",
         findings="job.backend:device-uncarried world.ddp:backend-mismatch",
+    ),
+    _error(
+        "NVRM: Xid (PCI:",
+        means="the driver logged an error of this GPU; NVIDIA's list of Xid errors says which one "
+        "the number is",
+        findings="gpu.health:xid",
     ),
 )
 
@@ -876,6 +882,6 @@ UNKNOWN_EXCEPTION = Message(
     means="an uncaught exception of the script or of a library: its traceback stands right above",
     findings=("job.ranks:rank-raised",),
 )
-"""The last line of a traceback that is no message of the others."""
+"""For the last line of a traceback, where no message matches it."""
 
 MESSAGES = (*RENDEZVOUS, *COLLECTIVES, *NCCL, *GPUS, *PROCESSES, *GENERAL)

@@ -124,7 +124,7 @@ def _known() -> tuple[Symptom, ...]:
         findings = tuple(_places(message))
         for words in message.words:
             parts = [part.strip() for part in words.split("…")]
-            # a number that ends there is no part of a longer one
+            # -9 at the end is not to match -99
             pattern = r".{0,200}?".join(map(re.escape, parts)) + r"(?!\d)" * words[-1].isdigit()
             part = max(parts, key=len).lower()
             made.append(Symptom(words, re.compile(pattern, re.IGNORECASE), part, findings, message))

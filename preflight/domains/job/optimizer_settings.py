@@ -27,8 +27,8 @@ class GroupSettings:
 
 @dataclass(frozen=True, slots=True)
 class SettingsLook:
-    """Before a step, which `step` came before; clock: of the optimizer by which models are compared
-    so many had been made."""
+    """Before a step. step: how many this optimizer had made; clock: how many the one had by which
+    models are compared."""
 
     step: int
     clock: int
