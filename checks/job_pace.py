@@ -13,8 +13,8 @@ Warns if     a rank waits for its DataLoader in 30 % of its time (in 50 % with a
              NCCL, a rank spends half of its step in own code between the optimizer and the next
              forward, in which it waits for nothing, the others 40 % of a step less, and its GPU has
              pauses; the same without GPUs from 30 % on, where the others' backward pass takes
-             longer; the payload of a collective grows from call to call, to three times its size or
-             more
+             longer; the payload of a collective grows from call to call, to three times its size,
+             or half as much again where nearly all of 40 calls carry more than the one before
 Undecided    fewer than 8 steps or 10 samples; not a rehearsal (preflight rehearse -- CMD)
 Not covered  what a GPU itself takes for its part of a step; whether it waits in NCCL, in steps of
              less than half a second; steps without an optimizer; a rank that is slow now and then;

@@ -310,8 +310,9 @@ class SeenLine:
 
 
 def known_lines(log: str, catalogue: Catalogue) -> list[SeenLine]:
-    """The first line of each kind, in the order of the log. A line is of the kind of the longest
-    message that is in it; what quotes a part of it may be meant as well."""
+    """The first line of each kind, in the order of the log. A line is of the kind of the known
+    message that is in it; else of the longest one that a check quotes, and what quotes a part of it
+    may be meant as well. The end of a traceback is a kind of its own."""
     table = symptoms(catalogue)
     first: dict[str, SeenLine] = {}
     tracing: set[int | None] = set()
@@ -381,7 +382,7 @@ def diagnosis(seen: Sequence[SeenLine], name: str, lines: int, width: int) -> st
     if len(seen) > MOST:
         made += ["", f" {plural(len(seen) - MOST, 'more kind')} of lines"]
     for ones, why in (
-        (later, "said when something else has failed, so most likely consequences"),
+        (later, f"{SAID_LATER}, so most likely consequences"),
         (harmless, "harmless"),
     ):
         if ones:

@@ -53,8 +53,8 @@ def begin():
 
 
 def follow_ddp(module, unless_compiled, forwarded, due):
-    """From now on take the time of each forward, and call `forwarded` with the model and what it
-    got after it. due: whether something is looked at after so many steps."""
+    """From now on take the time of each forward, and call `forwarded` after it with the model and
+    its arguments. due: says whether something is looked at after a number of steps."""
     forward = module.DistributedDataParallel.forward
     ours = "preflight_" in getattr(getattr(forward, "__code__", None), "co_filename", "")
     # of two of ours, one around the other, Dynamo would see the inner one

@@ -23,7 +23,8 @@ TEXT = 60
 
 
 def look(iterator, place, steps):
-    """What is kept of a pass that begins, after so many steps; None: nobody divides its samples."""
+    """What is kept of a pass that begins, `steps` having been made; None: nobody divides its
+    samples."""
     sharers = sharers_of(iterator)
     if not sharers:
         return None

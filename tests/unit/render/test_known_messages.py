@@ -82,7 +82,7 @@ def test_the_error_counts_before_what_follows_from_it() -> None:
     assert message is not None
     assert message.findings[0] == "job.ranks:rank-oom"
     printed = diagnosis(known_lines(text, CATALOGUE), "log", 4, 80)
-    assert printed.index(" line 3\n") < printed.index(" lines 1, 2: said when something else")
+    assert printed.index(" line 3\n") < printed.index(" lines 1, 2: said because something else")
     assert printed.endswith("\n line 4: harmless\n")
 
 
@@ -123,7 +123,7 @@ def test_an_exception_of_the_script_is_the_cause_of_what_the_others_say() -> Non
     printed = diagnosis(known_lines(FAILED, CATALOGUE), "log", 9, 80)
     assert printed.count("could be") == 1
     assert " line 4 · rank 1\n   [rank1]: KeyError: 'labels'\n" in printed
-    assert " lines 7, 8, 9: said when something else has failed" in printed
+    assert " lines 7, 8, 9: said because something else has failed" in printed
 
 
 @pytest.mark.parametrize("line", ["KeyError: 'labels' of sample 7, skipped", "no ValueError: here"])
