@@ -46,6 +46,9 @@ ifneq ($(strip $(TORCH)),$(strip $(LAST_TORCH)))
 $(READY): CHANGED
 endif
 
+# Images of containers set it; every process of the tests would compile what it imports, each time
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run check test lint bench coverage faults healthy compat gpu scale readme readme-tables
 .PHONY: chaos ended fuzz clean cuda debian demos docs CHANGED
 

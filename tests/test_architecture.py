@@ -261,19 +261,27 @@ def planted() -> Iterator[tuple[str, str, str]]:
     yield from ((*functions[len(functions) // 2], what) for what in EFFECTS)
 
 
+SHARES = 8
+"""Tests that divide what is planted among them: to find it out takes seconds, not for each worker
+of pytest before its first test."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("module", "name", "what"), sorted(set(planted())))
-def test_the_guard_bites(module: str, name: str, what: str) -> None:
+@pytest.mark.parametrize("share", range(SHARES))
+def test_the_guard_bites(share: int) -> None:
     """Planted into a copy of a module that some judge calls, it is found and the way there told."""
-    line, call = EFFECTS[what]
-    tree = ast.parse(ast.unparse(product().trees[module]))
-    at = next(i for i, node in enumerate(tree.body) if isinstance(node, ast.FunctionDef))
-    tree.body[at:at] = ast.parse(line).body
-    (function,) = (n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == name)
-    function.body += ast.parse(call).body
-    found = impure(product().planted(module, ast.unparse(tree)))
-    assert [text for text in found if text.startswith(f"{module}.{name}: ")] == list(found)
-    assert found
+    mine = sorted(set(planted()))[share::SHARES]
+    assert len(mine) > 10
+    for module, name, what in mine:
+        line, call = EFFECTS[what]
+        tree = ast.parse(ast.unparse(product().trees[module]))
+        at = next(i for i, node in enumerate(tree.body) if isinstance(node, ast.FunctionDef))
+        tree.body[at:at] = ast.parse(line).body
+        (function,) = (n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == name)
+        function.body += ast.parse(call).body
+        found = impure(product().planted(module, ast.unparse(tree)))
+        assert [text for text in found if text.startswith(f"{module}.{name}: ")] == list(found)
+        assert found, (module, name, what)
 
 
 # --- who may do what ---

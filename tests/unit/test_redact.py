@@ -317,6 +317,7 @@ def test_words_of_a_command_line_are_hidden_wherever_they_stand() -> None:
     assert "train.py" in said
 
 
+@pytest.mark.slow
 def test_to_look_for_secrets_takes_no_memory_for_each_node() -> None:
     """Where nothing is hidden nothing is kept of it: a host has a hundred thousand observations."""
     packing = Packing()

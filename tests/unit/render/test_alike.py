@@ -233,6 +233,7 @@ def test_a_column_that_is_nowhere_is_refused(pointers: Any) -> None:
         as_json.parse(json.dumps(document))
 
 
+@pytest.mark.slow
 def test_nothing_is_left_behind_for_the_collector() -> None:
     """It does not run while a report is made: whatever went in a circle would stay, some 60 kB of
     each node."""

@@ -127,6 +127,7 @@ def peak_of(run: Callable[[], int]) -> tuple[int, int]:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nodes", [500, 1500])
 def test_to_write_it_takes_so_many_times_of_its_text(nodes: int) -> None:
     made = dataclasses.replace(report(nodes), findings=())

@@ -118,6 +118,7 @@ def test_the_beginning_of_an_id_leads_to_its_checks() -> None:
     assert ids == [i for i in CATALOGUE.checks if i.startswith("net.")]
 
 
+@pytest.mark.slow
 def test_every_quoted_message_is_found_by_itself() -> None:
     table = symptoms(CATALOGUE)
     assert len(table) > 100
