@@ -21,7 +21,7 @@ from preflight.attach import sockets
 from preflight.domains.job.record import CALLS, FRAMES, Frame
 from preflight.frozen import dataclass
 from preflight.rehearsal import client, procfs
-from preflight.rehearsal.history import activity
+from preflight.rehearsal.history import activity, leaves
 
 THREAD = "pt_workerserver"
 """Of torch 2.6 and later."""
@@ -117,7 +117,8 @@ class Servers:
             )
         pulses: dict[int, dict[str, Any]] = {}
         for pid in self.stacks:
-            pulses[pid] = {"stack": client.frames_to_json(self.stacks[pid])}
+            stack = self.stacks[pid]
+            pulses[pid] = {"stack": client.frames_to_json(stack), "leaving": leaves(stack)}
             if pid in self.recorded:
                 pulses[pid] |= {"groups": self.recorded[pid].groups, "joined": True}
         return pulses
@@ -169,7 +170,7 @@ def flight_record_of(parts: Iterable[object], stack: tuple[Frame, ...], world: i
         for name, described in list(client.mapping_or_empty(part.get("pg_config")).items())[
             :GROUPS
         ]:
-            if ranks := _ranks(client.mapping_or_empty(described).get("ranks")):
+            if ranks := parse_ranks(client.mapping_or_empty(described).get("ranks")):
                 members[name] = ranks
         entries = part.get("entries")
         for entry in entries[-ENTRIES:] if isinstance(entries, list) else ():
@@ -225,8 +226,8 @@ def _count(told: object, name: str) -> int:
     return int(text) if text.isdecimal() and len(text) < 16 else 0
 
 
-def _ranks(told: object) -> list[int]:
-    """`[0, 1]`, as text."""
+def parse_ranks(told: object) -> list[int]:
+    """`[0, 1]`, as text; nothing of what is no whole list of numbers."""
     words = told.strip("[]").split(",")[:4096] if isinstance(told, str) else []
     return [int(w) for w in words if w.strip().isdecimal() and len(w) < 9]
 

@@ -11,28 +11,37 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from preflight.attach import debug_server, gpu_lines, ras_client, rendezvous
 from preflight.attach.debug_server import Servers
 from preflight.attach.launcher_options import LauncherOptions
+from preflight.domains.job.collective_order import crossed_groups
+from preflight.domains.job.hang import NEW_GROUP
 from preflight.domains.job.joining import Joining
 from preflight.domains.job.nccl_ras import Ras, unchanged, with_ranks
-from preflight.domains.job.record import Calls, Life, Rehearsed, WatchedCommand
+from preflight.domains.job.record import (
+    Calls,
+    Frame,
+    Group,
+    Life,
+    Rehearsed,
+    WatchedCommand,
+)
 from preflight.domains.job.stack_sites import BACKWARD, UNNUMBERED, with_arguments
 from preflight.model import CannotObserve
 from preflight.process.worker import Channel
 from preflight.rehearsal import aggregate, client, procfs, pyspy, sampling
-from preflight.rehearsal.history import History, activity, all_stuck
+from preflight.rehearsal.history import LOADER_WORKER, History, activity, all_stuck, leaves
 from preflight.serde import encode
 
 EVERY = 1.0
 INIT_CALL = "init_process_group"
 DISTRIBUTED = re.compile(r"/torch/(?:distributed|nn/parallel)/")
 STARTED = "/multiprocessing/process.py"
-LOADER_WORKER = "/torch/utils/data/_utils/worker.py"
+WORKER_FILE = "/torch/utils/data/_utils/worker.py"
 STOPPED = ("T", "t")
 POLLS = (70, 105)
 """Waits a second of a thread that asks every 10 ms, as NCCL's blocking wait does."""
@@ -68,7 +77,8 @@ def take_snapshot(args: Mapping[str, Any], channel: Channel, preloaded: object) 
             found, why = pyspy.stacks(rest)
             problem = problem or why
             for pid, frames in found.items():
-                pulses[pid] = {"stack": client.frames_to_json(frames)}
+                stack = client.frames_to_json(frames)
+                pulses[pid] = {"stack": stack, "leaving": leaves(frames)}
         for pid, history in histories.items():
             if (seen := sampling.sample_process(pid, pulses.get(pid))) is not None:
                 history.add_sample(seen)
@@ -84,11 +94,13 @@ def take_snapshot(args: Mapping[str, Any], channel: Channel, preloaded: object) 
     for history in histories.values():
         if not history.served:
             _settle(history, now, patience)
-    why = "stuck" if all_stuck(histories.values(), (), now, patience) else "time"
-    command = WatchedCommand((_describe_target(args),), None, why, round(now - began, 2))
-    channel.mark("the job's store")
     waiting = [pid for pid, h in histories.items() if h.at in ("init", "collective")]
     called = pyspy.arguments(waiting) if waiting else {}
+    stuck = all_stuck(histories.values(), (), now, patience) or _cross(histories, called, now)
+    why = "stuck" if stuck else "time"
+    command = WatchedCommand((_describe_target(args),), None, why, round(now - began, 2))
+    _look_at_workers(histories.values())
+    channel.mark("the job's store")
     joining = _joining(histories, started, called, problem)
     memory = procfs.memory()
     dumps = _flight_records(servers, histories)
@@ -118,6 +130,35 @@ def take_snapshot(args: Mapping[str, Any], channel: Channel, preloaded: object) 
     if ranks and counted is not None:
         ranks[0] = replace(ranks[0], calls=replace(ranks[0].calls, ras=counted))
     return encode(aggregate.record_of_ranks(ranks, command, problem))
+
+
+def _cross(
+    histories: Mapping[int, History], called: Mapping[int, Mapping[str, str]], now: float
+) -> bool:
+    """Whether all stand in new_group, and count the group that they make as another one."""
+    making = {pid: _group_made(h.stack, called.get(pid, {})) for pid, h in histories.items()}
+    if any(now - h.moved < EVERY for h in histories.values()):
+        return False
+    made = {pid: group for pid, group in making.items() if group is not None}
+    return len(made) == len(making) and bool(crossed_groups(made))
+
+
+def _group_made(stack: Sequence[Frame], told: Mapping[str, str]) -> Group | None:
+    """The group that a process makes in new_group, by what torch's own function was called with."""
+    name, ranks = told.get("name", ""), tuple(debug_server.parse_ranks(told.get("members")))
+    if not name or not ranks or not any(f.function == NEW_GROUP for f in stack):
+        return None
+    return Group(name, ranks, made=next((f for f in stack if f.own), None))
+
+
+def _look_at_workers(histories: Iterable[History]) -> None:
+    """Where the workers are that a DataLoader waits for."""
+    for history in histories:
+        if history.awaits_workers:
+            places = pyspy.samples([c.pid for c in history.children if c.name == LOADER_WORKER])
+            history.children = tuple(
+                replace(child, frame=places.get(child.pid)) for child in history.children
+            )
 
 
 def _unchanged_ras(first: Ras, asked: float, histories: Mapping[int, History]) -> Ras | None:
@@ -205,7 +246,7 @@ def _spawned(pids: Sequence[int]) -> dict[int, tuple[int, int] | None]:
         pid: stack
         for pid, stack in sorted(stacks.items())
         if any(f.file.endswith(STARTED) and f.function == "_bootstrap" for f in stack)
-        and not any(f.file.endswith(LOADER_WORKER) for f in stack)
+        and not any(f.file.endswith(WORKER_FILE) for f in stack)
     }
     if len(made) < 2 or not any(activity(s) in ("init", "collective") for s in made.values()):
         return {}
@@ -250,6 +291,9 @@ def _joining(
 def _from_outside(calls: Calls, told: Mapping[str, str], *, moves: bool) -> Calls:
     """The same where only its stack is known: with what its call was called with, and whether it
     was seen in a call of torch's, and went on."""
+    made = _group_made(calls.stack, told) if calls.at == "init" else None
+    if made is not None:
+        return replace(calls, groups=(made,), moves=moves)
     unnumbered = [g for g in calls.groups if g.open is not None and g.open.seq == UNNUMBERED]
     groups = [with_arguments(group, calls.rank or 0, told) for group in unnumbered]
     return replace(calls, groups=tuple(groups) or calls.groups, moves=moves)

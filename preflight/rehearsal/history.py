@@ -29,6 +29,8 @@ COLLECTIVES = (
 MEETING = "/torch/distributed/rendezvous.py"
 INIT = ("init_process_group", "rendezvous", "_store_based_barrier", "_new_process_group_helper")
 LOADING = "/torch/utils/data/"
+LOADER_WORKER = "pt_data_worker"
+"""How torch names the processes of a DataLoader."""
 PRINTING = "/torch/_tensor_str.py"
 
 OPEN_SECONDS = 3.0
@@ -46,6 +48,9 @@ BULK = 32 << 10
 server now and then."""
 PATIENT = 3
 """How many times as long is waited for an answer from elsewhere, which nobody here can hasten."""
+LEAVING = frozenset({("threading.py", "_shutdown"), ("util.py", "_exit_function")})
+"""File and function of Python's in which a program that is over waits for its threads, and for what
+it has started with multiprocessing."""
 SYNCHRONISING = frozenset({"item", "tolist", "cpu", "numpy"})
 """Methods of a tensor that wait until its GPU has got as far, and copy it."""
 COPYING = frozenset({"to", "cuda"})
@@ -254,8 +259,10 @@ class History:
             two.peer or one.peer,
             two.files_below - one.files_below,
         )
-        # R: it would go on if it were given a CPU
-        if self.cpu >= IDLE or look.state == "R":
+        # R: it would go on if it were given a CPU. To a rank that waits for the workers of a
+        # DataLoader its own threads (a reporter, a tracker) bring no batch
+        busy = self.below if self.awaits_workers else self.cpu
+        if busy >= IDLE or look.state == "R":
             self.moved = look.at
         before = self._burnt[-2] if len(self._burnt) > 1 else look
         reads = self.asks or (self.at == "own" and look.wchan.startswith(PIPE_WAITS))
@@ -271,7 +278,7 @@ class History:
         children = self.below >= IDLE and self.at == "own"
         moves = self.moves
         many = max(moves.net, moves.files)
-        if self.at == "loader" and self.loader is not None and self.loader.workers:
+        if self.awaits_workers:
             many = max(moves.below, moves.files_below)
         return children or few > 0 or many >= BULK
 
@@ -288,6 +295,13 @@ class History:
         return self.at == "own" and (
             waits or any(CHILD.search(f.file) for f in _library(self.stack))
         )
+
+    @property
+    def awaits_workers(self) -> bool:
+        """Whether its main thread waits for the worker processes of a DataLoader."""
+        if self.loader is not None:
+            return self.at == "loader" and self.loader.workers > 0
+        return self.at == "loader" and any(c.name == LOADER_WORKER for c in self.children)
 
     def add_answer(self, at: float, pulse: Mapping[str, Any], *, last: bool = False) -> None:
         """Take an answer of its inside; `last`: what it left when it ended, some time before."""
@@ -428,6 +442,11 @@ def activity(stack: Iterable[Frame]) -> str:
     if inner[0].file.endswith(COLLECTIVES):
         return "collective"
     return "loader" if any(LOADING in f.file for f in inner) else "own"
+
+
+def leaves(stack: Iterable[Frame]) -> bool:
+    """Whether a program is over, and waits for its threads or child processes to end."""
+    return any((f.file.rpartition("/")[2], f.function) in LEAVING for f in stack)
 
 
 def synchronises(stack: Iterable[Frame], calls: str) -> str:

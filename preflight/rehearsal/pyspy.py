@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
+from itertools import takewhile
 
 from preflight.domains.job.record import FRAMES, NO_PTRACE, NO_PYSPY, Frame
 from preflight.rehearsal.client import LIBRARIES, LIMIT, parse_json
@@ -25,16 +26,23 @@ SECONDS = 3.0
 MOST = 64
 CALLS: Mapping[str, Mapping[str, str]] = {
     "_create_c10d_store": {n: n for n in ("hostname", "port", "rank", "world_size")},
-    "_new_process_group_helper": {"group_rank": "rank", "group_size": "world_size"},
+    "_new_process_group_helper": {
+        **{"group_rank": "rank", "group_size": "world_size"},
+        **{"group_name": "name", "global_ranks_in_group": "members"},
+    },
     "init_process_group": {"init_method": "url", "rank": "rank", "world_size": "world_size"},
     "_wrap": {"i": "index"},  # of torch.multiprocessing.spawn: which process it is
     "send": {"dst": "dst"},
     "recv": {"src": "src"},
     "wrapper": {"kwargs": "given"},  # of all collectives: as they were called
 }
+"""Functions of torch.distributed, and what each of their variables is called by us."""
 OF_TORCH = re.compile(r"/torch/(?:distributed|multiprocessing)/")
 GIVEN_GROUP = '"group": <'
-"""Functions of torch.distributed, and what each of their variables is called by us."""
+SHUTDOWN = ("/threading.py", "_shutdown")
+"""Where a program that is over waits for its threads."""
+WORKER_LOOP = "_worker_loop"
+"""Of a DataLoader's worker: the user's code that it calls is inside of it."""
 
 
 def find_pyspy() -> str:
@@ -69,6 +77,21 @@ def stacks(
     told, problem = _dumps(pids, seconds)
     found = {pid: parse_dump(text, pid) for pid, text in told.items()}
     return {pid: frames for pid, frames in found.items() if frames is not None}, problem
+
+
+def samples(pids: Sequence[int], seconds: float = SECONDS) -> dict[int, Frame]:
+    """pid -> the user's line in which a DataLoader's worker is at a sample or a batch; nothing for
+    one that waits for the next."""
+    told, _ = _dumps(pids, seconds)
+    found: dict[int, Frame] = {}
+    for pid, text in told.items():
+        frames = _frames(_main_thread(text, pid))
+        inner = tuple(takewhile(lambda f: f.function != WORKER_LOOP, frames))
+        place = next((f for f in inner if f.own), None)
+        # one that is forked has the frames of the program outside of its loop
+        if place is not None and len(inner) < len(frames):
+            found[pid] = place
+    return found
 
 
 def arguments(pids: Sequence[int], seconds: float = SECONDS) -> dict[int, dict[str, str]]:
@@ -121,11 +144,18 @@ def describe_failure(said: str) -> str:
 
 
 def parse_dump(told: bytes, pid: int) -> tuple[Frame, ...] | None:
-    """The main thread's, of what `py-spy dump --json` prints."""
-    frames = _main_thread(told, pid)
-    if frames is None:
+    """The main thread's, of what `py-spy dump --json` prints. Where that waits for the program's
+    threads to end, those of the one thread that is in the user's code come first."""
+    main = _main_thread(told, pid)
+    if main is None:
         return None
-    return tuple(f for f in map(_frame, frames) if f is not None)[:FRAMES]
+    frames = _frames(main)
+    if any(f.function == SHUTDOWN[1] and f.file.endswith(SHUTDOWN[0]) for f in frames):
+        others = [_frames(t.get("frames")) for t in _threads(told) if t.get("frames") != main]
+        others = [thread for thread in others if any(f.own for f in thread)]
+        if len(others) == 1:  # which of several is no daemon can't be told from outside
+            frames = (*others[0][: max(0, FRAMES - len(frames))], *frames)
+    return frames[:FRAMES]
 
 
 def parse_arguments(told: bytes, pid: int) -> dict[str, str]:
@@ -150,12 +180,21 @@ def parse_arguments(told: bytes, pid: int) -> dict[str, str]:
     return found
 
 
-def _main_thread(told: bytes, pid: int) -> list[object] | None:
+def _threads(told: bytes) -> list[dict[str, object]]:
     threads = parse_json(told)
-    if threads is None:
-        return None
     known = threads[:4096] if isinstance(threads, list) else []
-    known = [thread for thread in known if isinstance(thread, dict)]
+    return [thread for thread in known if isinstance(thread, dict)]
+
+
+def _frames(told: object) -> tuple[Frame, ...]:
+    known = told[:200] if isinstance(told, list) else []
+    return tuple(f for f in map(_frame, known) if f is not None)
+
+
+def _main_thread(told: bytes, pid: int) -> list[object] | None:
+    if parse_json(told) is None:
+        return None
+    known = _threads(told)
     main = [thread for thread in known if thread.get("os_thread_id") == pid]
     if not main and all(thread.get("os_thread_id") is None for thread in known):
         # before Python 3.11 it can't tell; the newest thread stands first

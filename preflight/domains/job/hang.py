@@ -15,6 +15,9 @@ from preflight.model import Blame, Confidence, Found, Kind, Subject, World, plac
 
 COLLECTING = frozenset({"reduce", "gather"})
 """In these the root gets what the others have."""
+NEW_GROUP = "new_group"
+PLACES = 4
+"""That are named of all ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +75,24 @@ class Hang:
         return f"rank {rank}" + f" on {place_of(self.keys[rank])[0]}" * self.several
 
     def places(self) -> str:
-        """Where the first ranks are, for a finding about all of them."""
-        told = []
-        for rank, seen in list(self.calls.items())[:3]:
+        """Where the ranks are, for a finding about all of them: the first few places."""
+        there: dict[str, list[int]] = {}
+        for rank, seen in self.calls.items():
             frame = frame_of(seen)
             if seen.at == INIT:
-                told.append(f"rank {rank} in init_process_group")
+                making = f"new_group at {seen.own}" if in_new_group(seen) else "init_process_group"
+                there.setdefault(f"in {making}", []).append(rank)
             elif frame is not None:
                 waits = f" (it waits for its GPU: {seen.gpu_wait})" if seen.gpu_wait else ""
-                told.append(f"rank {rank} at {frame}{waits}")
+                there.setdefault(f"at {frame}{waits}", []).append(rank)
+        told = [f"{rank_list(ranks)} {place}" for place, ranks in list(there.items())[:PLACES]]
+        told += [f"{plural(len(there) - PLACES, 'more place')}"] * (len(there) > PLACES)
         return f" · {', '.join(told)}" if told else ""
+
+
+def in_new_group(seen: Calls) -> bool:
+    """Whether it makes a further group: its stack shows that, or it has groups by now."""
+    return bool(seen.groups) or any(f.function == NEW_GROUP for f in seen.stack)
 
 
 def frame_of(seen: Calls) -> Frame | None:

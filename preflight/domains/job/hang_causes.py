@@ -12,6 +12,7 @@ from preflight.domains.job import kernel_wait
 from preflight.domains.job.collective_order import last_seq
 from preflight.domains.job.hang import (
     Hang,
+    at_frame,
     describe_call,
     frame_of,
     location,
@@ -20,7 +21,7 @@ from preflight.domains.job.hang import (
 )
 from preflight.domains.job.inferred_calls import in_work_wait
 from preflight.domains.job.kernel_wait import BlockedOnStorage
-from preflight.domains.job.record import CLOSING, Calls, Collective
+from preflight.domains.job.record import CLOSING, Calls, Collective, Frame
 from preflight.domains.job.ring import WrongPeer, wrong_peer
 from preflight.domains.job.wait_graph import (
     COLLECTIVE,
@@ -260,10 +261,16 @@ def _stuck(hang: Hang, found: WaitGraph, late: Sequence[int]) -> Found | None:
         explains=OF_INIT if first.at == INIT else None,
         fields={
             "rank": str(one),
-            "line": str(frame_of(first) or "that line"),
+            "line": str(_worker_line(first) or frame_of(first) or "that line"),
             "doing": f"it is in {CLOSING}" if _closes(first) else "its program is over",
         },
     )
+
+
+def _worker_line(seen: Calls) -> Frame | None:
+    """Where the first of the workers is that its DataLoader waits for."""
+    at_work = (c.frame for c in seen.children if c.frame is not None)
+    return next(at_work, None) if seen.at == LOADER else None
 
 
 def _alternatives(code: str, first: Calls) -> tuple[str, ...]:
@@ -353,6 +360,8 @@ def _describe_loader(seen: Calls) -> str:
     odd = [
         f"a child {w}" for state, wchan in states if (w := kernel_wait.wait_reason(state, wchan))
     ]
+    places = dict.fromkeys(c.frame for c in seen.children if c.frame is not None)
+    odd = [f"a worker {at_frame(place)}" for place in places] or odd
     return f" {location(seen)}" + f" ({', '.join(parts + odd[:2])})" * bool(parts or odd)
 
 

@@ -229,12 +229,14 @@ class Loader:
 
 @dataclass(frozen=True, slots=True)
 class ChildProcess:
-    """A child of a rank: a DataLoader's worker, a compiler …"""
+    """A child of a rank: a DataLoader's worker, a compiler … `frame`: of a worker at a sample
+    the line of the user's code, where py-spy tells it."""
 
     pid: int
     name: str
     state: str
     wchan: str = ""
+    frame: Frame | None = None
 
 
 @dataclass(frozen=True, slots=True)

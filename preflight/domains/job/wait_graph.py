@@ -96,7 +96,12 @@ def _wait(
         return Wait(key, call, mate=other_end(rank, group, call))
     if (key, call.seq) not in missing:
         came = {r: of for r, of in members.items() if of.calls or not call.first}
-        entered = {r for r, of in came.items() if last_seq(of) >= call.seq}
+        # without a number, who is in a call between two has not come to this one
+        entered = {
+            r
+            for r, of in came.items()
+            if last_seq(of) >= call.seq and (call.seq or of.open is None or not of.open.p2p)
+        }
         missing[key, call.seq] = everybody - entered
     return Wait(key, call, missing[key, call.seq] - {rank})
 
