@@ -60,6 +60,7 @@ from preflight.domains.job.record import (
     NO_PYSPY,
     NO_RANK,
     NOT_IMPORTED,
+    WENT,
     Life,
     Uncaught,
 )
@@ -260,6 +261,16 @@ FINDINGS = {
         "kernel.yama.ptrace_scope=0; in a container use --cap-add SYS_PTRACE",
         status=Status.UNDECIDED,
         blame=Blame.TOOL,
+    ),
+    "ended-meanwhile": for_author(
+        headline="the job ended while preflight looked at it",
+        cause="a job that is done, or that has failed meanwhile",
+        means="nothing: no statement about this job",
+        text="look for errors in the log of the job with `preflight diagnose LOG`; rehearse its "
+        "command to see how its ranks end",
+        status=Status.UNDECIDED,
+        blame=Blame.UNKNOWN,
+        explains=(),
     ),
     "none-started": for_author(
         headline="no rank had started when --for ended the command after {time}",
@@ -688,6 +699,14 @@ def _blind(world: World[Life]) -> Found | None:
         return None
     problem = next((life.problem for life in blind.values() if life.problem), "")
     subjects = tuple(rank_subject(world.subject(key), life.rank) for key, life in blind.items())
+    if all(life.problem == WENT for life in blind.values()):
+        ranks = rank_list(life.rank for life in blind.values() if life.rank is not None)
+        return Found(
+            "ended-meanwhile",
+            subjects,
+            saw=f"{ranks or 'its processes'}: ended before their stacks were read",
+            expected="ranks that live as long as --for",
+        )
     early = problem in ("", NOT_IMPORTED, NO_RANK)
     if early and all(one.command.why == TIME and not one.pid for one in blind.values()):
         took = duration(max(life.command.seconds for life in blind.values()))

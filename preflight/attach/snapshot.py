@@ -23,6 +23,7 @@ from preflight.domains.job.hang import NEW_GROUP
 from preflight.domains.job.joining import Joining
 from preflight.domains.job.nccl_ras import Ras, unchanged, with_ranks
 from preflight.domains.job.record import (
+    WENT,
     Calls,
     Frame,
     Group,
@@ -114,7 +115,7 @@ def take_snapshot(args: Mapping[str, Any], channel: Channel, preloaded: object) 
                 pid=h.pid,
                 joined=bool(h.stack) and h.pid not in joining,
                 watched=h.watched if h.stack else "",
-                problem="" if h.served else problem,
+                problem="" if h.served else _problem(h, problem),
                 joining=joining.get(h.pid),
             ),
             _from_outside(
@@ -130,6 +131,12 @@ def take_snapshot(args: Mapping[str, Any], channel: Channel, preloaded: object) 
     if ranks and counted is not None:
         ranks[0] = replace(ranks[0], calls=replace(ranks[0].calls, ras=counted))
     return encode(aggregate.record_of_ranks(ranks, command, problem))
+
+
+def _problem(history: History, problem: str) -> str:
+    """Why less of a process could be seen than usual."""
+    found = procfs.stat(history.pid)
+    return WENT if not history.stack and (found is None or found.ended) else problem
 
 
 def _cross(

@@ -24,6 +24,8 @@ NAME = "py-spy"
 SECONDS = 3.0
 """For all of them together."""
 MOST = 64
+TRIES = 3
+"""A process that runs meanwhile may change its stack while py-spy reads it."""
 CALLS: Mapping[str, Mapping[str, str]] = {
     "_create_c10d_store": {n: n for n in ("hostname", "port", "rank", "world_size")},
     "_new_process_group_helper": {
@@ -107,8 +109,24 @@ def _dumps(pids: Sequence[int], seconds: float, *options: str) -> tuple[dict[int
     if not program:
         return {}, NO_PYSPY
     until = time.monotonic() + seconds
+    found: dict[int, bytes] = {}
+    problem = ""
+    for _ in range(TRIES):
+        left = [pid for pid in pids[:MOST] if pid not in found]
+        if left and time.monotonic() < until:
+            more, problem = _dump_each(program, left, until, options)
+            found |= more
+        if problem.startswith(NO_PTRACE):
+            break
+    return found, problem
+
+
+def _dump_each(
+    program: str, pids: Sequence[int], until: float, options: Sequence[str]
+) -> tuple[dict[int, bytes], str]:
+    """The same, tried once, until that time."""
     running = {}
-    for pid in pids[:MOST]:
+    for pid in pids:
         running[pid] = subprocess.Popen(
             [program, "dump", "--nonblocking", "--json", *options, "--pid", str(pid)],
             stdin=subprocess.DEVNULL,
@@ -125,7 +143,7 @@ def _dumps(pids: Sequence[int], seconds: float, *options: str) -> tuple[dict[int
             # what can't be killed ends with this worker's group, or never
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(1.0)
-            problem = f"py-spy gave no answer in {seconds:g} s"
+            problem = "py-spy gave no answer in time"
             continue
         if process.returncode == 0 and told:
             found[pid] = told[:LIMIT]

@@ -632,7 +632,7 @@ def test_the_lock_of_an_extension_is_named() -> None:
     told = found("an extension's lock")
     assert told.saw == (
         "ranks 0-1 wait for the lock file of an extension that none of them builds, for 40.0 s"
-        " · rank 0 at train.py:4, rank 1 at train.py:4"
+        " · ranks 0-1 at train.py:4"
     )
     stuck = judged(job_collectives, Case("", job(LOCKED, LOCKED)))
     assert [f.code for f in stuck] == ["extension-locked"]

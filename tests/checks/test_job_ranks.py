@@ -17,6 +17,7 @@ from preflight.domains.job.record import (
     NO_PTRACE,
     NO_PYSPY,
     NOT_IMPORTED,
+    WENT,
     Calls,
     End,
     Frame,
@@ -406,6 +407,7 @@ ATTACHED = (
     ),
     Case("the store knows all", away(None, world=3, joining=replace(WAITS, come=3, known=(1, 2)))),
     fails("stacks-unreadable", "without py-spy", blind(NO_PYSPY), status=UNDECIDED),
+    fails("ended-meanwhile", "at its end", blind(WENT), status=UNDECIDED),
     fails("stacks-unreadable", "without leave", blind(f"{NO_PTRACE}: no"), status=UNDECIDED),
 )
 

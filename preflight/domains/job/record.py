@@ -32,6 +32,8 @@ FRAMES = 12
 NO_PYSPY = "py-spy is not installed"
 NO_PTRACE = "the kernel does not let py-spy read the process (ptrace)"
 """How Life.problem begins where a stack can't be read."""
+WENT = "it ended while preflight looked at it"
+"""Life.problem of a process of a running job that was seen nowhere."""
 NOT_IMPORTED = "nothing of it has imported torch.distributed"
 NO_RANK = "it imports torch.distributed, but nothing makes a rank of it"
 """What may only be so until its processes have imported torch."""

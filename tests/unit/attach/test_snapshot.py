@@ -13,6 +13,7 @@ import pytest
 from support import command
 
 from preflight.attach import snapshot
+from preflight.domains.job.record import WENT, Calls, Frame
 from preflight.rehearsal import procfs
 from preflight.rehearsal.history import History, ProcessSample
 
@@ -138,3 +139,39 @@ def test_one_that_is_stopped_is_in_no_call() -> None:
     assert met("all_reduce", "main", waits=(5,) * 6, state="T").at == "unknown"
     assert met("all_reduce", "main", waits=(5,) * 6).at == "collective"
     assert met("_engine_run_backward", "main", waits=(5,) * 6).at == "collective"
+
+
+MADE = (Frame(API, 2169, "_new_process_group_helper"), Frame(API, 5863, "new_group"))
+OWN = Frame("t.py", 51, "main", own=True)
+
+
+def making(*names: str, moved: float = 0.0, members: str = "[0, 1]") -> bool:
+    """Whether ranks that stand in new_group, each with this name for its group, don't meet."""
+    told = [{"name": name, "members": members} for name in names]
+    histories = {n: History(n, 0.0, inside=False, stack=(*MADE, OWN)) for n in range(len(names))}
+    histories[0].moved = moved
+    return snapshot._cross(histories, dict(enumerate(told)), 6.0)
+
+
+def test_ranks_that_count_a_group_as_another_one_do_not_meet() -> None:
+    assert making("2", "1")
+    assert not making("2", "2")
+    assert not making("2", "1", moved=5.5)
+    assert not making("2", "")
+    assert not making("2", "1", members="<list at 0x7f>")
+
+
+def test_a_group_that_is_made_has_its_number_and_line() -> None:
+    told = {"name": "2", "members": "[0, 1]"}
+    at_init = Calls(1, 2, "stuck", "init", 6.0, 6.0, stack=(*MADE, OWN))
+    made = snapshot._from_outside(at_init, told, moves=False)
+    assert [(g.name, g.ranks, g.made) for g in made.groups] == [("2", (0, 1), OWN)]
+    first = Calls(1, 2, "stuck", "init", 6.0, 6.0, stack=(MADE[0], OWN))
+    assert snapshot._from_outside(first, told, moves=False).groups == ()
+
+
+def test_a_process_that_has_ended_meanwhile_is_not_py_spys_problem() -> None:
+    ended = subprocess.Popen([sys.executable, "-c", "pass"])
+    ended.wait()
+    assert snapshot._problem(History(ended.pid, 0.0), "py-spy: no") == WENT
+    assert snapshot._problem(History(os.getpid(), 0.0), "py-spy: no") == "py-spy: no"

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from preflight.domains.job.record import ChildProcess, Frame
 from preflight.rehearsal.aggregate import pace_of
-from preflight.rehearsal.history import SAMPLES, History, Moved, ProcessSample, activity, all_stuck
+from preflight.rehearsal.history import (
+    LOADER_WORKER,
+    SAMPLES,
+    History,
+    Moved,
+    ProcessSample,
+    activity,
+    all_stuck,
+    leaves,
+)
 
 C10D = ["/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", 3252]
 WAITING = [[*C10D, "all_reduce", False], ["/job/train.py", 8, "step", True]]
@@ -184,6 +194,29 @@ def test_a_rank_that_has_not_come_to_torch_yet_and_works_is_waited_for() -> None
         idle.add_sample(ProcessSample(float(at), 0.0, 0))
     assert not all_stuck([standing(INIT)], [busy], 10.0, 6.0)
     assert all_stuck([standing(INIT)], [idle], 10.0, 6.0)
+
+
+def test_its_own_threads_bring_no_batch_to_a_rank_that_waits_for_its_workers() -> None:
+    """A reporter's CPU is no sign of life there, a worker's is; without workers it loads itself."""
+    worker = ChildProcess(7, LOADER_WORKER, "S")
+
+    def loading(*children: ChildProcess, below: float = 0.0) -> History:
+        history = History(1, 0.0, inside=False, rank=0, world=2)
+        for at in range(11):
+            look = ProcessSample(float(at), at * 0.2, 0, children=children, below=at * below)
+            history.add_sample(replace(look, pulse={"stack": LOADING}))
+        return history
+
+    assert loading(worker).moved < 3.0
+    assert loading(worker, below=0.2).moved == 10.0
+    assert loading().moved == 10.0
+    assert loading(ChildProcess(7, "python", "S")).moved == 10.0
+
+
+def test_a_program_that_waits_for_its_threads_is_over() -> None:
+    assert leaves([Frame("/usr/lib/python3.11/threading.py", 1590, "_shutdown")])
+    assert leaves([Frame("/usr/lib/python3.11/multiprocessing/util.py", 357, "_exit_function")])
+    assert not leaves([Frame("/job/util.py", 3, "_shutdown", own=True)])
 
 
 def test_a_child_that_comes_or_goes_is_a_sign_of_life() -> None:

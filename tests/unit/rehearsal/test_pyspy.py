@@ -96,3 +96,65 @@ def test_before_python_3_11_the_main_thread_is_known_by_its_name() -> None:
     assert told(helper, main) == told(main, helper) == ["step"]
     assert told(thread(None, "wait"), thread(None, "step")) == ["step"]
     assert told({**helper, "os_thread_id": 8}, main) == []
+
+
+def place(name: str, file: str = "/job/train.py", line: int = 9) -> dict[str, object]:
+    return {"name": name, "filename": file, "line": line}
+
+
+SHUTDOWN = place("_shutdown", "/usr/lib/python3.11/threading.py", 1590)
+WAITS = place("wait", "/usr/lib/python3.11/threading.py", 327)
+
+
+def told(*threads: list[dict[str, object]]) -> list[str]:
+    """The functions of the first thread, the main one's, as they are read."""
+    known = [{"os_thread_id": 7 + n, "frames": frames} for n, frames in enumerate(threads)]
+    return [f.function for f in pyspy.parse_dump(json.dumps(known).encode(), 7) or ()]
+
+
+def test_at_its_end_a_program_is_where_the_thread_is_that_it_waits_for() -> None:
+    uploader, feeder = [WAITS, place("upload")], [WAITS]
+    assert told([SHUTDOWN], uploader, feeder) == ["wait", "upload", "_shutdown"]
+    assert told([SHUTDOWN], uploader, uploader) == ["_shutdown"]  # one of them is a daemon, maybe
+    assert told([SHUTDOWN], feeder) == ["_shutdown"]
+    assert told([place("step")], uploader) == ["step"]
+
+
+def test_a_worker_of_a_dataloader_is_at_a_sample_or_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The frames outside of its loop are the program's from which it was forked."""
+    loop = place("_worker_loop", "/venv/torch/utils/data/_utils/worker.py", 374)
+    queue = place("get", "/usr/lib/python3.11/multiprocessing/queues.py", 113)
+    stacks = {
+        1: [place("record", line=23), place("__getitem__", line=64), loop, place("run", line=104)],
+        2: [queue, loop, place("run", line=104)],
+        3: [place("run", line=104)],
+    }
+    dumps = {
+        pid: json.dumps([{"os_thread_id": pid, "frames": frames}]).encode()
+        for pid, frames in stacks.items()
+    }
+    monkeypatch.setattr(pyspy, "_dumps", lambda pids, seconds: (dumps, ""))
+    found = pyspy.samples(list(stacks))
+    assert {pid: (f.function, f.line) for pid, f in found.items()} == {1: ("record", 23)}
+
+
+def test_what_could_not_be_read_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that runs meanwhile may change its stack: the second time it is there."""
+    program, tries = tmp_path / "py-spy", tmp_path / "tries"
+    dump = json.dumps([{"os_thread_id": 7, "frames": [place("step")]}])
+    program.write_text(
+        f"#!/bin/sh\necho >>{tries}\n"
+        f"test $(wc -l <{tries}) -gt 1 || {{ echo Failed to get stack traces >&2; exit 1; }}\n"
+        f"echo '{dump}'\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(pyspy, "find_pyspy", lambda: str(program))
+    found, problem = pyspy.stacks([7])
+    assert ([f.function for f in found[7]], problem) == (["step"], "")
+    tries.unlink()
+    program.write_text("#!/bin/sh\necho Permission denied >&2\nexit 1\n")
+    assert pyspy.stacks([7])[1].startswith(pyspy.NO_PTRACE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from preflight.domains.job.hang import Hang
@@ -98,3 +100,17 @@ def test_backward_is_a_call_and_send_has_another_end() -> None:
     assert with_arguments(sends, 1, {"dst": "<object>"}) == sends
     reduces = group_of_stack((Frame(API, 3, "all_reduce"),), 4)
     assert with_arguments(reduces, 1, {"group": "x"}).calls[0].shape == SUBGROUP
+
+
+def test_ranks_in_calls_of_two_kinds_wait_for_each_other() -> None:
+    """Two are in a call of all, and two in a send and a recv of the wrong group's numbers."""
+    one = hang(REDUCE, REDUCE, standing("send", 38), standing("recv", 41))
+    for rank, other in ((2, {"dst": "1"}), (3, {"src": "0"})):
+        seen = one.calls[rank]
+        group = with_arguments(group_of_stack(seen.stack, 4), rank, other)
+        one.calls[rank] = replace(seen, groups=(group,))  # type: ignore[index]
+    found = hang_cause(one)
+    assert found is not None
+    assert (found.code, ranks(found)) == ("peer-mismatch", [2, 3])
+    assert "send 2->1" in found.saw
+    assert "recv 3<-0" in found.saw
