@@ -33,7 +33,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage, status_of
-from preflight.domains.net.dns import LookupBatch, addresses, c10d_order, is_loopback
+from preflight.domains.net.dns import (
+    LookupBatch,
+    addresses,
+    c10d_order,
+    is_loopback,
+    look_up,
+    search_domain,
+)
 from preflight.domains.net.reverse_path import (
     Detour,
     OutgoingWay,
@@ -385,6 +392,7 @@ def observe(host: Host, ctx: Context) -> Reach:
         routes=routes,
         agent=agent,
         hosts_line=_hosts_line(host, roll.name) if outside or 0 not in roll.ranks else "",
+        searched=_searched(host, roll.name) if outside and roll.ips else "",
         sidecar=_sidecar() if outside or (roll.hosts and _somebody_is_absent(roll)) else "",
         kubernetes="KUBERNETES_SERVICE_HOST" in host.environ,
         interface=interface,
@@ -407,6 +415,12 @@ def _hosts_line(host: Host, name: str) -> str:
         if name in line.partition("#")[0].split()[1:]:
             return f"/etc/hosts line {number}"
     return ""
+
+
+def _searched(host: Host, name: str) -> str:
+    """The search domain that the resolver has added to the name."""
+    asked = look_up(name, partial(search_domain, host, name), SECONDS_OF_NAMES)
+    return next(iter(asked.found), "")
 
 
 def _sidecar() -> str:

@@ -451,6 +451,15 @@ class Host:
             if family in families
         )
 
+    def full_name(self, name: str) -> str:
+        """A name as the resolver has completed it (by a search domain), or as its alias leads on;
+        socket.gaierror as it comes."""
+        self._only_live()
+        found = socket.getaddrinfo(
+            os.fsencode(name), None, 0, socket.SOCK_STREAM, 0, socket.AI_CANONNAME
+        )
+        return next((canonical for _, _, _, canonical, _ in found if canonical), "")
+
     def name_of(self, ip: str) -> str:
         """The reverse lookup that c10d does for every connection (getnameinfo)."""
         self._only_live()

@@ -1451,6 +1451,12 @@ NOT_ADMITTED: tuple[Row, ...] = (
         says=("n1 is 10.0.0.1 here, by /etc/hosts line 3",),
     ),
     row(
+        "a name that a search domain leads elsewhere",
+        {"n2": out(2, REFUSED, searched="apps.corp.example")},
+        "refused",
+        says=("n1 is 10.0.0.1 here, by the search domain apps.corp.example of /etc/resolv.conf",),
+    ),
+    row(
         "no route from one node",
         here(
             three(),

@@ -94,6 +94,7 @@ def test_what_only_a_live_machine_can_tell(tree: Any) -> None:
     assert not host.is_root()
     for question in (
         lambda: host.resolve("localhost"),
+        lambda: host.full_name("localhost"),
         lambda: host.name_of("127.0.0.1"),
         lambda: host.can_bind("127.0.0.1"),
         lambda: host.reaches_itself("127.0.0.1", 1.0),
@@ -344,6 +345,7 @@ def test_ports_of_this_machine() -> None:
 
 def test_names_of_this_machine() -> None:
     assert [found.ip for found in LIVE.resolve("127.0.0.1")] == ["127.0.0.1"]
+    assert LIVE.full_name("127.0.0.1") == "127.0.0.1"
     with pytest.raises(socket.gaierror):
         LIVE.resolve("")
     assert LIVE.hostname() == socket.gethostname()

@@ -154,6 +154,13 @@ def addresses(host: Host, name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(r.ip for r in host.resolve(name)))
 
 
+def search_domain(host: Host, name: str) -> tuple[str, ...]:
+    """The search domain that the resolver has added to a name; nothing where it has added none."""
+    full = host.full_name(name).rstrip(".")
+    longer = full.lower().startswith(f"{name.lower()}.")
+    return (full[len(name) + 1 :],) if longer else ()
+
+
 def c10d_order(ips: tuple[str, ...]) -> tuple[str, ...]:
     """The order in which c10d tries addresses: IPv6 before IPv4."""
     return tuple(sorted(ips, key=lambda ip: ":" not in ip))

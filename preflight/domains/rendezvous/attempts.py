@@ -63,6 +63,7 @@ class Reach:
     elsewhere   of an agent that did not get in: other ports of the same addresses
     routes      address -> why this machine's own routing has no way there; empty: it has
     hosts_line  where /etc/hosts of an agent that did not get in has the name; empty: nowhere
+    searched    the search domain that the resolver of such an agent has added to it; empty: none
     sidecar     who takes connections to any place on the machine of such an agent, or on that of
                 rank 0 when somebody did not come
     agent       the store is torchrun's agent, which need not be where rank 0 is
@@ -83,12 +84,20 @@ class Reach:
     agent: bool = False
     kubernetes: bool = False
     hosts_line: str = ""
+    searched: str = ""
     sidecar: str = ""
     interface: str = ""
     ways: Mapping[str, OutgoingWay] = field(default_factory=dict)
     idle: Mapping[str, str] = field(default_factory=dict)
     filtered: bool = False
     detours: tuple[Detour, ...] = ()
+
+    @property
+    def known_by(self) -> str:
+        """From where such an agent has its address of the name, as far as that shows."""
+        if self.searched and not self.hosts_line:
+            return f"the search domain {self.searched[:80]} of /etc/resolv.conf"
+        return self.hosts_line
 
 
 def outcome_of(attempt: Attempt, routes: Mapping[str, str]) -> AttemptOutcome:

@@ -76,7 +76,7 @@ def met_themselves(world: World[Reach], view: MeetingView | None) -> Iterator[Fo
         own = own and roll.name == view.roll.name
         if own and roll.ips and 0 not in roll.ranks and not {*roll.ips} & {*view.roll.ips}:
             right = next(iter(view.roll.ips), "")
-            line = f", by {reach.hosts_line}" if reach.hosts_line else ""
+            line = f", by {reach.known_by}" if reach.known_by else ""
             yield Found(
                 "address-elsewhere",
                 (here if here.ranks else Subject(Kind.NODE, here.node, ranks=roll.ranks),),

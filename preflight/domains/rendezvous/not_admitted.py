@@ -255,9 +255,9 @@ def _diagnosis(
         sure = Confidence.LIKELY if clear else Confidence.POSSIBLE
         side, subjects = _who_intercepts(group, world, view, side, {OWN: nodes, AT_HOST: at_host})
     expected, alternatives, sure = _expectation(group, view, side, sure)
-    if view is None and first.reach.hosts_line and way in ELSEWHERE and first.attempt:
+    if view is None and first.reach.known_by and way in ELSEWHERE and first.attempt:
         where = (
-            f"{first.reach.roll.name[:80]} is {first.attempt.ip} here, by {first.reach.hosts_line}"
+            f"{first.reach.roll.name[:80]} is {first.attempt.ip} here, by {first.reach.known_by}"
         )
         alternatives = (*alternatives, f"{where}, and may be another machine elsewhere")
     own = side == OWN and way not in NOT_THE_NODES

@@ -23,6 +23,7 @@ from preflight.domains.net.dns import (
     look_up,
     parse_ip,
     reads_as_number,
+    search_domain,
     source_of,
 )
 from preflight.host import Host
@@ -187,3 +188,21 @@ def test_kinds_of_addresses() -> None:
 )
 def test_an_address_in_the_network_of_another(network: str, ip: str, inside: bool) -> None:
     assert in_network(network, ip) is inside
+
+
+@pytest.mark.parametrize(
+    ("typed", "full", "added"),
+    [
+        ("h1.train", "h1.train.apps.corp.example", ("apps.corp.example",)),
+        ("h1", "H1.cluster.local.", ("cluster.local",)),
+        ("h1.train.example", "h1.train.example", ()),
+        ("h1.train.example", "lb7.cloud.example", ()),  # an alias
+        ("10.0.0.1", "10.0.0.1", ()),
+        ("h1", "", ()),
+    ],
+)
+def test_a_search_domain_shows_in_the_full_name(
+    typed: str, full: str, added: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Host, "full_name", lambda self, name: full)
+    assert search_domain(Host(), typed) == added
