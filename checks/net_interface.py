@@ -11,7 +11,8 @@ Warns if     a value is ignored for its length, or NCCL's value is wrong but the
              several nodes: an interface is chosen that is not configured and has no route to
              MASTER_ADDR, a tunnel or a link-local address; NCCL and Gloo are set to different
              interfaces; two chosen interfaces share a subnet; a name selects another network on one
-             node than on the others, though it has theirs as well
+             node than on the others, though it has theirs as well; nodes of one network differ in
+             its prefix length
 Undecided    the interfaces can't be listed, or none of them has an address
 Not covered  whether it reaches the peers (net.mesh); RDMA devices (net.rdma); policy routing;
              address labels (eth0:1)
@@ -24,6 +25,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
+from ipaddress import IPv4Interface
 
 from preflight.check import Check, Context, Scope, Stage
 from preflight.domains.net import interface_rules as ifname
@@ -175,6 +177,18 @@ FINDINGS = {
         status=Status.WARN,
         blame=Blame.NODE,
     ),
+    "netmask-differs": FindingType(
+        headline="the netmask of {where} is not that of the other nodes: {seen}",
+        who="cluster administrator",
+        cause="an address typed with the wrong prefix length, or a lease of another DHCP server",
+        means="{where} sends what is for a neighbour to a gateway, or to its broadcast address: "
+        "some nodes reach it and others don't",
+        text="give the interface of {where} the prefix length of the other nodes",
+        commands=(Command("ip -brief address", "every node"), Command("ip route", "every node")),
+        status=Status.WARN,
+        blame=Blame.NODE,
+        explains=(),
+    ),
     "subnet-shared": FindingType(
         headline="{seen} on {where}",
         cause="two NICs in one subnet without policy routing",
@@ -199,6 +213,10 @@ FINDINGS = {
         explains=("rdzv.*", "world.*"),
     ),
 }
+
+
+SHARED_PREFIX = 30
+"""The longest of a network with neighbours in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +329,7 @@ def _loopback_problem(host: Host) -> str:
     """Why 127.0.0.1 can't be used. Nothing can listen there where lo was never up; where it was up
     before, something can, but no connection arrives."""
     error = host.can_bind("127.0.0.1") if host.live else None
-    if error:
+    if error and error.errno != errno.EADDRINUSE:  # all ports are in use: net.port says so
         return f"127.0.0.1: {error.strerror}"
     flags = host.read_int("/sys/class/net/lo/flags")
     if flags is not None and not flags & 1:  # IFF_UP
@@ -355,11 +373,44 @@ def judge(world: World[Choices], expect: Expect) -> Iterator[Found]:
         yield from _judge_gloo(here, seen)
         if several:
             yield from _judge_between_nodes(here, seen, nccl, world.topology.master_addr[:80])
+    if several:
+        yield from _judge_masks(world)
     told: set[tuple[Subject, ...]] = set()  # of NCCL and Gloo once, where they take the same
     for finding in (f for variable in (NCCL, GLOO) for f in _judge_networks(world, variable)):
         if finding.subjects not in told:
             told.add(finding.subjects)
             yield finding
+
+
+def _judge_masks(world: World[Choices]) -> Iterator[Found]:
+    """Nodes with addresses in one network that know it by different sizes. Not so where each has
+    its address alone, as in a cloud, or the wider one is another node's way to several networks."""
+    mine: dict[str, tuple[str, IPv4Interface]] = {}
+    for here, seen in world.each():
+        for nic in seen.interfaces:
+            own = next((a for a in nic.addresses if a.ip == seen.source and a.family == 4), None)
+            if own is not None and own.prefix <= SHARED_PREFIX:
+                mine[here.node] = nic.name, IPv4Interface(f"{own.ip}/{own.prefix}")
+    sizes = {node: address.network.prefixlen for node, (_, address) in mine.items()}
+    if len(set(sizes.values())) < 2:
+        return
+    widest = mine[min(sizes, key=lambda node: sizes[node])][1].network
+    # the networks of several racks, and one node that has a route to all of them
+    racks = {address.network for _, address in mine.values()} - {widest}
+    if len(racks) > 1 or not all(address.ip in widest for _, address in mine.values()):
+        return
+    agreed = consensus(sizes)
+    odd = sorted(mine) if agreed.tie else sorted(n for of in agreed.odd.values() for n in of)
+    usual = f" · /{agreed.value} on {parties(agreed.holders, SHOWN)}" if agreed.value else ""
+    yield Found(
+        "netmask-differs",
+        tuple(Subject(Kind.NIC, n, mine[n][0], ranks=world.topology.ranks_of(n)) for n in odd),
+        saw=", ".join(f"{n} has {mine[n][1]}" for n in odd[:SHOWN]) + usual,
+        expected="one prefix length in one network",
+        confidence=Confidence.POSSIBLE if agreed.tie else Confidence.LIKELY,
+        alternatives=tuple(f"{n} has the intended one" for n in odd[:SHOWN]) if agreed.tie else (),
+        fields={"where": parties(odd, SHOWN)},
+    )
 
 
 def _judge_networks(world: World[Choices], variable: str) -> Iterator[Found]:

@@ -6,7 +6,8 @@ Looks at     MASTER_PORT; on the node of rank 0 a short test listener, the socke
              timeout of the connection tracking table, and what the kernel has logged of it in the
              last hour
 Fails if     MASTER_PORT is not a port number; it needs privileges that are missing; a listener or
-             an outgoing connection holds it; the ephemeral range has fewer ports than ranks
+             an outgoing connection holds it; the ephemeral range has fewer ports than ranks, or no
+             free one
 Warns if     rank 0's node has a listen queue (net.core.somaxconn) that is shorter than 128 and
              than the job has ranks; MASTER_PORT is inside the ephemeral range, where any outgoing
              connection may take it first; the range is narrow for the ranks of this node; the
@@ -182,6 +183,21 @@ FINDINGS = {
         blame=Blame.NODE,
         explains=("net.mesh", "rdzv.store", "world.*"),
     ),
+    "ports-used-up": FindingType(
+        headline="{at} has no ephemeral port left: {seen}",
+        who="whoever runs this node",
+        cause="a program that leaks connections or listeners, many short connections, a narrow "
+        "net.ipv4.ip_local_port_range",
+        means="'Address already in use' or 'Cannot assign requested address' wherever NCCL, Gloo "
+        "or torch listens or connects",
+        text="end the program that holds the ports, or widen net.ipv4.ip_local_port_range",
+        commands=(
+            Command("ss -tan | awk '{{print $1}}' | sort | uniq -c", "the node"),
+            Command("ss -tanp | grep -o 'users:((\"[^\"]*' | sort | uniq -c", "the node, as root"),
+        ),
+        blame=Blame.NODE,
+        explains=("net.name", "net.mesh", "rdzv.*", "world.*"),
+    ),
     "listen-queue-short": FindingType(
         headline="the listen queue of {at} holds {most} connections, for {size} ranks",
         who="cluster administrator",
@@ -245,7 +261,8 @@ class MasterPort:
     kernel's table, 0 of 0 where there is none; idle: seconds without a packet after which it
     forgets one, 0 where it keeps none; dropped: how often the kernel has logged in the last hour
     that it is full, and dropped_ago: seconds since it last did. queue: net.core.somaxconn, the
-    longest queue of connections that a listener here has, None where that can't be read."""
+    longest queue of connections that a listener here has, None where that can't be read. used_up:
+    the kernel has no port left to give."""
 
     port: int
     agent: bool
@@ -262,6 +279,7 @@ class MasterPort:
     dropped: int = 0
     dropped_ago: float = 0.0
     queue: int | None = None
+    used_up: bool = False
 
 
 def observe(host: Host, ctx: Context) -> MasterPort:
@@ -303,7 +321,14 @@ def observe(host: Host, ctx: Context) -> MasterPort:
         dropped=len(dropped),
         dropped_ago=round(min(dropped, default=0.0), 1),
         queue=host.read_int("/proc/sys/net/core/somaxconn"),
+        used_up=_no_port_left(host) if host.live else False,
     )
+
+
+def _no_port_left(host: Host) -> bool:
+    """Whether the kernel can't give a listener any port."""
+    error = host.can_bind("127.0.0.1")
+    return error is not None and error.errno == errno.EADDRINUSE
 
 
 def _table_was_full(host: Host) -> list[float]:
@@ -424,7 +449,15 @@ def _judge_port(
 def _judge_range(here: Subject, seen: MasterPort) -> Iterator[Found]:
     ranks = max(1, len(here.ranks))
     ports = seen.high - seen.low + 1 - seen.reserved
-    if seen.high and ports < PORTS_PER_RANK * ranks:
+    if seen.used_up:
+        of = f"all {ports} ports of {seen.low}-{seen.high} (net.ipv4.ip_local_port_range) are"
+        yield Found(
+            "ports-used-up",
+            (here,),
+            saw=f"{of if seen.high else 'all ports are'} in use",
+            expected="a free port for each listener and connection",
+        )
+    elif seen.high and ports < PORTS_PER_RANK * ranks:
         yield Found(
             "ports-few",
             (here,),

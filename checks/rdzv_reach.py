@@ -49,6 +49,7 @@ from preflight.domains.net.reverse_path import (
     link_down,
     outgoing_way,
 )
+from preflight.domains.net.tcp import reverse_path_drops
 from preflight.domains.rendezvous import (
     absent_ranks,
     arrivals,
@@ -367,6 +368,7 @@ def observe(host: Host, ctx: Context) -> Reach:
     elsewhere: tuple[Probe, ...] = ()
     ways: dict[str, OutgoingWay] = {}
     idle: dict[str, str] = {}
+    discarded = 0
     outside = not roll.hosts and roll.reached is None
     agent = host.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     routes = {a.ip: _route(host, a.ip) for a in roll.ladder[:TRIED]}
@@ -379,7 +381,9 @@ def observe(host: Host, ctx: Context) -> Reach:
         ports: tuple[int, ...] = (*PORTS, roll.port + 1)
         if agent and not ips:  # torchrun's own store was to say where the meeting is
             ips, ports = list(roll.ips[:TRIED]), (roll.port,)
+        before = reverse_path_drops(host)
         elsewhere = probe_ports(((ip, p) for ip in ips for p in ports), SECONDS_OF_PORTS)
+        discarded = reverse_path_drops(host) - before
         ways = {ip: way for ip in ips if (way := outgoing_way(host, ip))}
         idle = {ip: nic for ip in ips if (nic := link_down(host, ip))}
     interface = _interface_of(host, roll.ips) if roll.mine else ""
@@ -396,6 +400,7 @@ def observe(host: Host, ctx: Context) -> Reach:
         sidecar=_sidecar() if outside or (roll.hosts and _somebody_is_absent(roll)) else "",
         kubernetes="KUBERNETES_SERVICE_HOST" in host.environ,
         interface=interface,
+        discarded=max(0, discarded),
         filtered=bool(due or sought or _somebody_is_absent(roll)) and interface in filtered(host),
         ways=ways,
         idle=idle,

@@ -113,6 +113,32 @@ def many(name: str, *seen: Choices, found: str = "", subject: str = "") -> Case:
     return Case(name, world_of(*seen), found or None, topology=top, **status)  # type: ignore[arg-type]
 
 
+def masked(*addresses: str) -> tuple[Choices, ...]:
+    """Nodes with one address each."""
+    return tuple(
+        ruled(but(interfaces=(LO, interface("eth0", a)), own=None, source=a.partition("/")[0]))
+        for a in addresses
+    )
+
+
+MASKS = (
+    many("one size of the network", *masked("10.77.0.1/16", "10.77.0.2/16", "10.77.0.3/16")),
+    many(
+        "one has another",
+        *masked("10.77.0.1/30", "10.77.0.2/16", "10.77.0.3/16"),
+        found="netmask-differs",
+        subject="n1 · eth0",
+    ),
+    many(
+        "one of two",
+        *masked("10.77.0.1/30", "10.77.0.2/16"),
+        found="netmask-differs",
+        subject="n1 · eth0",
+    ),
+    many("each alone, in a cloud", *masked("10.0.0.1/32", "10.0.0.2/32", "10.0.0.9/24")),
+    many("two networks", *masked("10.77.0.1/16", "10.78.0.2/24")),
+    many("racks, and a node for all", *masked("10.1.0.1/16", "10.1.1.2/24", "10.1.2.2/24")),
+)
 NAMED = {"nccl": "eth0", "gloo": "eth0"}
 NETWORKS = (
     many("two NICs each", *(node(n, **NAMED) for n in (1, 2, 3))),
@@ -212,6 +238,7 @@ OTHER_FIRST = but(interfaces=(LO, ETH1, ETH0), gpus=True)
 
 CASES = (
     *NETWORKS,
+    *MASKS,
     Case("a cluster node alone", CLUSTER),
     Case("a laptop with everything on it", LAPTOP),
     Case("nothing but lo", Choices((LO,), own=())),
@@ -460,6 +487,18 @@ def test_observe_tries_the_loopback(
     monkeypatch: pytest.MonkeyPatch, error: OSError | None, found: list[str]
 ) -> None:
     monkeypatch.setattr(Host, "reaches_itself", lambda *_: error)
+    seen = net_interface.observe(Host("/", {}), context())
+    assert [f.code for f in judged(net_interface, Case("", seen))] == found
+
+
+@pytest.mark.parametrize(
+    ("number", "found"), [(errno.EADDRINUSE, []), (errno.EADDRNOTAVAIL, ["loopback-down"])]
+)
+def test_that_no_port_is_left_is_not_the_loopbacks(
+    monkeypatch: pytest.MonkeyPatch, number: int, found: list[str]
+) -> None:
+    monkeypatch.setattr(Host, "can_bind", lambda *_: OSError(number, "no"))
+    monkeypatch.setattr(Host, "reaches_itself", lambda *_: OSError(number, "no"))
     seen = net_interface.observe(Host("/", {}), context())
     assert [f.code for f in judged(net_interface, Case("", seen))] == found
 

@@ -1445,6 +1445,22 @@ NOT_ADMITTED: tuple[Row, ...] = (
         "handshake-incomplete",
     ),
     row(
+        "its own filter drops the answers, which come in by another interface",
+        {
+            "n2": out(
+                2,
+                DROPPED,
+                elsewhere=tuple(Probe("10.0.0.1", p, "ETIMEDOUT") for p in (22, 9, 29501)),
+                discarded=6,
+            )
+        },
+        "answers-filtered",
+        subject="n2",
+        sure=Confidence.LIKELY,
+        blame=Blame.NODE,
+        says=("n2 dropped 6 packets for its reverse path filter while it tried 3 ports",),
+    ),
+    row(
         "a name of /etc/hosts that may be wrong",
         {"n2": out(2, REFUSED, hosts_line="/etc/hosts line 3")},
         "refused",

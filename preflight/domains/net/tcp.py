@@ -34,11 +34,21 @@ NETSTAT = "/proc/net/netstat"
 def listen_overflows(host: Host) -> int:
     """Connections so far that found the queue of their listener full, in this network; 0 where the
     kernel does not say."""
+    return _counter(host, "ListenOverflows")
+
+
+def reverse_path_drops(host: Host) -> int:
+    """Packets so far that were dropped since they came in on another interface than the one that
+    leads to their source; 0 where the kernel does not say."""
+    return _counter(host, "IPReversePathFilter")
+
+
+def _counter(host: Host, name: str) -> int:
     lines = (host.read_or_none(NETSTAT) or "").splitlines()
     for names, values in itertools.pairwise(lines):
         if names.startswith("TcpExt: S") and values.startswith("TcpExt: "):
             found = dict(zip(names.split(), values.split(), strict=False))
-            number = found.get("ListenOverflows", "")
+            number = found.get(name, "")
             return int(number) if number.isdecimal() else 0
     return 0
 

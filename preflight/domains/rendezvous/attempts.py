@@ -72,6 +72,7 @@ class Reach:
     filtered    its reverse path filter drops there what comes from the same subnet
     detours     what of that subnet it drops there for a route of its own
     ways        address -> the interfaces that such an agent sends by and has its answers on
+    discarded   answers that its reverse path filter dropped while it tried those other ports
     idle        address -> the interface of such an agent that is in its network, and has no link
     """
 
@@ -90,6 +91,7 @@ class Reach:
     ways: Mapping[str, OutgoingWay] = field(default_factory=dict)
     idle: Mapping[str, str] = field(default_factory=dict)
     filtered: bool = False
+    discarded: int = 0
     detours: tuple[Detour, ...] = ()
 
     @property

@@ -231,6 +231,8 @@ def _diagnosis(
         return _data_lost(group, world, view)
     if code == on_the_way.REVERSE_PATH:
         return _answers_dropped(group, view)
+    if code == on_the_way.ANSWERS_FILTERED:
+        return _answers_filtered(group, view)
     if code == on_the_way.FILTERED_THERE and view is not None:
         return _filtered_there(group, view)
     if code == on_the_way.RETURN_ROUTE and view is not None:
@@ -317,6 +319,20 @@ def _answers_dropped(group: Sequence[NotAdmitted], view: MeetingView | None) -> 
         expected=f"a route to {ip} by {way.source}, or rp_filter=2",
         confidence=Confidence.LIKELY,
         alternatives=("a firewall on the way",),
+        fields=_fields(group, ""),
+    )
+
+
+def _answers_filtered(group: Sequence[NotAdmitted], view: MeetingView | None) -> Found:
+    first = group[0]
+    return Found(
+        on_the_way.ANSWERS_FILTERED,
+        tuple(one.here for one in group),
+        saw=f"{first.here.node} dropped {plural(first.reach.discarded, 'packet')} for its reverse "
+        f"path filter while it tried {plural(len(first.reach.elsewhere), 'port')} · "
+        f"{_what_they_saw(group, view)}",
+        expected="answers on the interface by which this node sends, or rp_filter=2",
+        confidence=Confidence.LIKELY,
         fields=_fields(group, ""),
     )
 
@@ -466,7 +482,8 @@ def _expectation(
             after = "it arrived after the meeting was over"
             return f"{meeting}, which was held", (reset, after), sure
         case AttemptOutcome.REFUSED:
-            listens = "nothing listens there: rank 0 was not started, died or runs elsewhere"
+            listens = "nothing listens there: rank 0 was not started, died, runs elsewhere or was "
+            listens += "given another MASTER_PORT"
             reset = "something listens, but a firewall rejects the connection"
             return f"a listener at {roll.name[:80]}:{roll.port}", (listens, reset), sure
         case AttemptOutcome.PROHIBITED if not up:

@@ -16,6 +16,7 @@ from preflight.roster import Attempt
 INTERCEPTED, DATA_LOST = "intercepted", "data-lost"
 REFUSED_HERE, DROPPED_HERE = "refused-here", "dropped-here"
 REVERSE_PATH, FILTERED_THERE, LINK_DOWN = "reverse-path", "reverse-path-host", "link-down"
+ANSWERS_FILTERED = "answers-filtered"
 DIVERTED, RETURN_ROUTE = "route-diverted", "return-route-host"
 STORE_NOT_SERVED = "agent-store-missing"
 
@@ -101,6 +102,22 @@ FINDINGS = {
         "rp_filter to 2 (loose) for both interfaces",
         commands=(
             Command("ip route get {ip}", "this node"),
+            Command("sysctl -a -r rp_filter", "this node"),
+        ),
+        blame=Blame.NODE,
+    ),
+    ANSWERS_FILTERED: FindingType(
+        headline="{outside} drops {name}'s answers: they come in on another interface than its "
+        "route to {ip} leaves by",
+        who="cluster administrator",
+        cause="a route on rank 0's node that answers this node by another network, and "
+        "net.ipv4.conf.*.rp_filter=1 here",
+        means=TIMED_OUT + " on this node, after waiting silently for the whole timeout",
+        text="let both nodes reach each other by one network: compare their routes; or set "
+        "rp_filter to 2 (loose) on this node",
+        commands=(
+            Command("ip route get {ip}", "this node; on rank 0's node with this node's address"),
+            Command("nstat -az TcpExtIPReversePathFilter", "this node"),
             Command("sysctl -a -r rp_filter", "this node"),
         ),
         blame=Blame.NODE,
@@ -199,6 +216,8 @@ def seen_on_the_way(
         return RETURN_ROUTE
     if way is AttemptOutcome.DROPPED and _drops_answers(reach, attempt.ip):
         return REVERSE_PATH
+    if way is AttemptOutcome.DROPPED and _filters_answers(reach, attempt.ip):
+        return ANSWERS_FILTERED
     if way in UNREACHED and _is_diverted(reach, attempt.ip):
         return DIVERTED
     said_nothing = attempt.answer in ("silent", "closed")
@@ -236,6 +255,13 @@ def _drops_answers(reach: Reach, ip: str) -> bool:
     port."""
     nothing = not any(p.answered for p in reach.elsewhere if p.ip == ip)
     return nothing and ip in reach.ways and reach.ways[ip].answers_are_dropped
+
+
+def _filters_answers(reach: Reach, ip: str) -> bool:
+    """Whether nothing came back, and the kernel has counted that it dropped an answer of each."""
+    tried = [p for p in reach.elsewhere if p.ip == ip]
+    nothing = not any(p.answered for p in tried)
+    return nothing and reach.discarded >= len(tried) > 1
 
 
 def _is_diverted(reach: Reach, ip: str) -> bool:

@@ -19,6 +19,7 @@ from preflight.domains.net.tcp import (
     errno_name,
     listen_overflows,
     receive,
+    reverse_path_drops,
     send,
     sockaddr,
     tcp_info,
@@ -130,5 +131,8 @@ def test_full_listen_queues_are_counted(tmp_path: Path) -> None:
         "IpExt: InNoRoutes InTruncatedPkts\nIpExt: 0 0\n"
     )
     assert listen_overflows(host) == 17
+    assert reverse_path_drops(host) == 0
+    (tmp_path / NETSTAT[1:]).write_text("TcpExt: SyncookiesSent IPReversePathFilter\nTcpExt: 0 9\n")
+    assert reverse_path_drops(host) == 9
     (tmp_path / NETSTAT[1:]).write_text("TcpExt: SyncookiesSent ListenOverflows\nTcpExt: 0\n")
     assert listen_overflows(host) == 0

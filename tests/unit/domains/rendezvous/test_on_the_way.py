@@ -53,6 +53,16 @@ def test_who_was_seen_by_the_host_was_not_intercepted() -> None:
     assert code(out(4, MUTE), hosting(*ALL[:2])) == "intercepted"
 
 
+@pytest.mark.parametrize(("dropped", "found"), [(3, "answers-filtered"), (2, "dropped-here")])
+def test_answers_that_a_strict_filter_drops(dropped: int, found: str) -> None:
+    """An answer of each port that was tried; fewer may be somebody else's packets."""
+    mute = tuple(Probe("10.0.0.1", port, "ETIMEDOUT") for port in (22, 9, 29501))
+    seen = out(2, DROPPED, elsewhere=mute, discarded=dropped)
+    assert code(seen, hosting(*ALL[:2])) == found
+    some = (*mute[1:], Probe("10.0.0.1", 22, "ECONNREFUSED"))
+    assert code(out(2, DROPPED, elsewhere=some, discarded=3), hosting(*ALL[:2])) == "dropped-here"
+
+
 @pytest.mark.parametrize(
     ("way", "found"),
     [
