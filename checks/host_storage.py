@@ -5,17 +5,18 @@ Looks at     TMPDIR (else TEMP, TMP, /tmp), the working directory, `checkpoint_d
              (64 KiB, fsync, deleted again) by a separate process, so that a dead mount hides no
              other; HOME is only looked up, and whether ~/.triton can be written; TRITON_CACHE_DIR
              and TORCHINDUCTOR_CACHE_DIR are tried, too, with the options of their mounts
-Fails if     a file system does not respond; its mount is broken; TMPDIR, the checkpoint directory
-             or the folder of the init file can't be written; less than 64 MiB or no inode is free
+Fails if     a file system does not respond; its mount is broken; the checkpoint directory or the
+             folder of the init file can't be written, nor TMPDIR and the working directory, where
+             Python's tempfile tries last; less than 64 MiB or no inode is free
              there, or less than `free_gib`; TMPDIR is too long for a socket's path; the init file
              is left over from another run, is on a local file system in a job of several nodes, or
              can't be locked; the working directory was removed
-Warns if     TMPDIR does not exist; the parent of the checkpoint directory does not; fsync takes
-             over 2 s; the working directory is full; checkpoints of several nodes go to local
-             disks; a named cache of compiled kernels can't be written; HOME does not exist; with
-             GPUs: Triton can't make its cache in HOME; what torch.compile compiles would be loaded
-             from a folder that is mounted noexec (no failure with --strict: a hardened /tmp is a
-             site's own choice)
+Warns if     TMPDIR does not exist, or it alone can't be written; the parent of the checkpoint
+             directory does not exist; fsync takes over 2 s; the working directory is full;
+             checkpoints of several nodes go to local disks; a named cache of compiled kernels can't
+             be written; HOME does not exist; with GPUs: Triton can't make its cache in HOME; what
+             torch.compile compiles would be loaded from a folder that is mounted noexec (no failure
+             with --strict: a hardened /tmp is a site's own choice)
 Undecided    no process can be forked, or none got CPU time soon enough
 Not covered  throughput of the storage; the place of the training data; whether other nodes see the
              same files; as root: the permissions of the job's user there
@@ -128,6 +129,7 @@ FINDINGS = {
         commands=(Command("id; ls -ld {path}", "the node"),),
         blame=(Blame.NODE, Blame.JOB),
         explains=(),
+        status=(Status.FAIL, WARN),
     ),
     "cache-unwritable": FindingType(
         headline="{seen}, on {at}",
@@ -191,6 +193,7 @@ FINDINGS = {
         text="mount a writable folder: docker, podman: --tmpfs /tmp:exec; pod: an emptyDir at /tmp",
         commands=(Command("mount | grep -w {path}", "the container"),),
         explains=(),
+        status=(Status.FAIL, WARN),
     ),
     "workdir-gone": FindingType(
         headline="the working directory {path} no longer exists on {at}",
@@ -518,6 +521,9 @@ def _folder(
             if not (storage.inside and place.errno == "EROFS" and place.role is Role.TMPDIR):
                 blame = Blame.NODE if place.source == "default" else Blame.JOB
                 found = Found("unwritable", (here,), saw, goal, blame=blame)
+            if place.role is Role.TMPDIR and (instead := _working_directory(storage)):
+                saw += f" · Python's tempfile takes {instead} instead"
+                found = found.with_(saw=saw, status=Status.WARN)
             if not squashed:
                 yield found, place
         elif place.role is Role.WORK and place.errno == "ENOENT":
@@ -545,6 +551,13 @@ def _folder(
         saw = f"{named}: 64 KiB took {'over ' * bool(place.state)}{duration(sync)}"
         blame = Blame.NODE if _local(place) else Blame.UNKNOWN
         yield Found("fsync-slow", (here,), saw, f"under {duration(SYNC_SLOW)}", blame=blame), place
+
+
+def _working_directory(storage: NodeStorage) -> str:
+    """The working directory, if it can be written to: the last place where Python's tempfile tries
+    (TMPDIR, TEMP, TMP, /tmp, /var/tmp, /usr/tmp), and so does torchrun."""
+    places = (p for p in storage.places if p.role is Role.WORK and not p.problem and not p.state)
+    return next((place.path for place in places), "")
 
 
 def _init_file(here: Subject, place: ProbedPath, several: bool) -> Iterator[Fault]:

@@ -279,7 +279,7 @@ def _address_faults(env: Env, top: Topology) -> Iterator[Found]:
             continue  # rank 0 listens at all addresses, and reaches itself there
         elif loopback(host) and (found := _several_nodes(env, name, top)):
             evidence, status = found
-            yield env.fault(
+            fault = env.fault(
                 "address-loopback",
                 f"{env.say(name)} · {evidence}",
                 "an address that the other nodes can reach",
@@ -289,6 +289,13 @@ def _address_faults(env: Env, top: Topology) -> Iterator[Found]:
                 first=_first_host_of_slurm(env),
                 what=NO_MACHINE if every_address(host) else "a loopback address",
             )
+            if status is None and name == "MASTER_ADDR" and env.holds_first:
+                # torch listens at all addresses there
+                fault = fault.with_(
+                    confidence=Confidence.LIKELY,
+                    alternatives=("it is given to rank 0 alone, and the others have its name",),
+                )
+            yield fault
 
 
 def _first_host_of_slurm(env: Env) -> str:

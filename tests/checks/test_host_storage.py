@@ -77,6 +77,16 @@ STALE = {"problem": "Stale file handle", "errno": "ESTALE", "sync_s": None, "spa
 NOWHERE = {"problem": "No such file or directory", "errno": "ENOENT", "sync_s": None}
 
 
+def nowhere() -> host_storage.NodeStorage:
+    """Neither TMPDIR nor the working directory can be written to."""
+    storage = but(TMP, **READ_ONLY)
+    changed = (
+        dataclasses.replace(p, **READ_ONLY) if p.role is Role.WORK else p  # type: ignore[arg-type]
+        for p in storage.places
+    )
+    return dataclasses.replace(storage, places=tuple(changed))
+
+
 def room(free: int, total: int = 100 * GIB, inodes: int = 10**6) -> dict[str, Space]:
     return {"space": Space(total, free, inodes, 2 * 10**6)}
 
@@ -123,13 +133,20 @@ CASES = (
     Case("HOME is not there", but(HOME, **NOWHERE)),
     Case("stale", but(WORK, **STALE), "mount-broken", Status.FAIL),
     Case("no working directory", but(WORK, **NOWHERE), "workdir-gone", Status.FAIL),
-    Case("TMPDIR denied", but(TMP, **DENIED), "unwritable", Status.FAIL),
-    Case("TMPDIR read-only", but(TMP, **READ_ONLY, **room(0)), "unwritable", Status.FAIL),
+    Case("TMPDIR denied", but(TMP, **DENIED), "unwritable", Status.WARN),
+    Case("TMPDIR read-only", but(TMP, **READ_ONLY, **room(0)), "unwritable", Status.WARN),
+    Case("no folder for tempfile", nowhere(), "unwritable", Status.FAIL),
     Case(
         "a read-only image without a /tmp",
-        dataclasses.replace(but(TMP, **READ_ONLY), inside="kubernetes"),
+        dataclasses.replace(nowhere(), inside="kubernetes"),
         "image-read-only",
         Status.FAIL,
+    ),
+    Case(
+        "a read-only /tmp of an image, with a working directory to write in",
+        dataclasses.replace(but(TMP, **READ_ONLY), inside="kubernetes"),
+        "image-read-only",
+        Status.WARN,
     ),
     Case("checkpoints denied", but(CKPT, **DENIED), "unwritable", Status.FAIL),
     Case(
@@ -147,7 +164,7 @@ CASES = (
     Case("slow", but(CKPT, sync_s=2.5), "fsync-slow", Status.WARN),
     Case("not slow", but(CKPT, sync_s=1.9)),
     Case("no TMPDIR", but(TMP, path="/x", gone=1, source="env TMPDIR"), "tmpdir-missing"),
-    Case("no TMPDIR nor /tmp", but(TMP, path="/x", gone=2, **NOWHERE), "unwritable", Status.FAIL),
+    Case("no TMPDIR nor /tmp", but(TMP, path="/x", gone=2, **NOWHERE), "unwritable", Status.WARN),
     Case("75 bytes of TMPDIR", but(TMP, bytes=75)),
     Case("76 bytes of TMPDIR", but(TMP, bytes=76), "tmpdir-too-long", Status.FAIL),
     Case(

@@ -183,8 +183,8 @@ def source_of(host: Host, ip: str) -> str:
 
 
 def why_translated(away: Sequence[str], own: Sequence[str], inside: str) -> str:
-    """Why addresses that no interface of this machine has may lead to it after all, as a service's
-    in Kubernetes or a cloud's public one do; empty where they can't. `own` are its interfaces'
+    """Why addresses that no interface of this machine has may lead to it after all, as those of a
+    service, a load balancer or a NAT do; empty where they can't. `own` are its interfaces'
     addresses with their prefix (`10.0.0.7/24`): an address of an own subnet is a neighbour's.
     `inside` is what container.kind() says."""
     networks = [i for i in map(_network, own) if i is not None]
@@ -194,7 +194,9 @@ def why_translated(away: Sequence[str], own: Sequence[str], inside: str) -> str:
     if inside:
         return f"inside {'a container' if inside == 'container' else 'Kubernetes'}"
     public = any(ip.is_global for ip in ips) and not any(i.ip.is_global for i in networks)
-    return "a public address" if public else ""
+    if public:
+        return "a public address"
+    return "an address outside of its networks" if networks and ips else ""
 
 
 def _network(text: str) -> IPv4Interface | IPv6Interface | None:
