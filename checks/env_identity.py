@@ -139,6 +139,7 @@ FINDINGS = {
         text="set {missing!s} too, or let one launcher set all four: torchrun, or a wrapper run by "
         "srun on each task",
         status=(Status.FAIL, Status.WARN),
+        explains=MEETING,  # a rank that is taken for the only one is where rank 0 would be
     ),
     "launcher-disagrees": FindingType(
         headline="the launcher's variables contradict each other on {at}: {seen}",
