@@ -10,7 +10,8 @@ Looks at     of each rank of a rehearsed command: name, shape and requires_grad 
 Fails if     ranks wrap models with other parameters, or with the same ones in another order;
              parameters of a model that DDP has wrapped differ between ranks; those of a model
              without DDP do from the start, and are stepped with the same gradients; DDP ended a
-             rank because parameters took no part in the loss
+             rank because parameters took no part in the loss; a copy of the model differs where
+             all ranks load it into the model or call it (AveragedModel)
 Warns if     parameters that were equal at the start differ later, though gradients are summed
              without DDP; a buffer of a model in DDP that no rank changes differs between ranks;
              ranks have the same buffers in different orders; a model takes nothing of a state dict
@@ -20,7 +21,8 @@ Warns if     parameters that were equal at the start differ later, though gradie
              has called init_process_group
 Undecided    no rank got to its first step; not a rehearsal (preflight rehearse -- CMD)
 Not covered  buffers that change with the steps, such as BatchNorm's; parameters that are sharded
-             (FSDP, tensor parallel) or sparse; models that DDP wraps in a group of their own;
+             (FSDP, DTensor) or sparse; a forward of a copy that is no AveragedModel; parameters
+             that start as a constant, where ranks have parts of one model; models that DDP wraps in a group of their own;
              numbers of a parameter that are not looked at
 Seen as      "DDP expects same model across all ranks", "Expected to have finished reduction in the
              prior iteration before starting a new one", or no error: a loss that is worse than on
@@ -33,6 +35,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from preflight.check import Context
+from preflight.domains.job.copies import LOAD, CopiesApart, ModelCopy, copies_apart
 from preflight.domains.job.load import REHEARSAL, for_author, load_rank, nothing_seen, rank_subject
 from preflight.domains.job.replica import (
     Drift,
@@ -40,6 +43,7 @@ from preflight.domains.job.replica import (
     Reordered,
     Replica,
     averaged_apart,
+    common_apart,
     constants_differ,
     differs_at,
     of_kind,
@@ -71,6 +75,8 @@ EXCHANGES, STEPS = 0.5, 8
 """Collectives per step below which no gradients are summed, once there were so many steps."""
 GRADIENTS = 0.5
 """Part of the gradients' bytes that is summed in each step where it is the gradients."""
+PASSES = ("forward", "backward")
+"""Functions of a model's own that exchange what its parts compute."""
 SHOWN = 4
 ENOUGH = 16
 """Steps in which nothing changes, or in evaluation mode, before it is worth a word."""
@@ -106,6 +112,27 @@ FINDINGS = {
         "has learned from its part of the data only",
         text="find what sets the ranks apart: {hint!s}",
         status=(Status.FAIL, Status.WARN),
+    ),
+    "common-parameters-differ": for_author(
+        headline="parameters that ranks have in common come apart: {seen}",
+        cause="gradients of replicated parameters (embedding, normalisation, bias) that nobody sums "
+        "over the tensor or sequence parallel group; gradients that are averaged over the tensor "
+        "parallel group in place of the data parallel one",
+        means="no error at all: each rank trains weights of its own where there should be one, and a "
+        "checkpoint has those of one rank",
+        text="sum the gradients of these parameters over the ranks that have them in common: {hint!s}",
+        status=Status.WARN,
+    ),
+    "copies-differ": for_author(
+        headline="the ranks have different copies of the model: {seen}",
+        cause="averaged weights (EMA, SWA) or a teacher that rank 0 alone updates and all ranks "
+        "use, or that each rank updates by a number of its own",
+        means="no error at all: metrics that are averaged over the ranks are of different weights; "
+        "where the copy is loaded into the model, the ranks train different ones from then on",
+        text="update the copy made at {line!s} in the same way on all ranks, in each step; or "
+        "broadcast its parameters from the rank that has updated it, before the others use it",
+        status=(Status.FAIL, Status.WARN),
+        explains=("job.model:replicas-diverged",),
     ),
     "buffers-differ": for_author(
         headline="the ranks have different constants in their model: {seen}",
@@ -179,6 +206,10 @@ class Models:
     failed: str = ""
     alone: bool = False
     loads: tuple[Load, ...] = ()
+    copies: tuple[ModelCopy, ...] = ()
+    within: bool = False
+    """Its collectives are also those of a function's forward or backward, as in tensor parallel by
+    hand, and none sends parts to some ranks only, as to experts or to the next stage."""
 
 
 def observe(host: Host, ctx: Context) -> Models:
@@ -187,7 +218,8 @@ def observe(host: Host, ctx: Context) -> Models:
         raise nothing_seen(seen, "no model was wrapped in DDP, and no optimizer made a step")
     end = seen.life.end
     calls = sum(group.enqueued for group in seen.calls.groups)
-    between = [call.p2p for group in seen.calls.groups for call in group.calls]
+    made = [call for group in seen.calls.groups for call in group.calls]
+    between = [call.p2p for call in made]
     # neighbours that mix their weights sum no gradients
     summing = calls if 2 * sum(between) <= len(between) else 0
     return Models(
@@ -197,6 +229,9 @@ def observe(host: Host, ctx: Context) -> Models:
         collectives=calls,
         exchanged=seen.pace.mean_size * summing / max(1, seen.calls.steps),
         loads=seen.loads,
+        copies=seen.copies,
+        within=any(call.frame is not None and call.frame.function in PASSES for call in made)
+        and not any(call.p2p or call.op.startswith("all_to_all") for call in made),
         failed=(end.whole or end.text) if end is not None and end.how == "raised" else "",
         alone=seen.life.world > 1
         and not (seen.life.joined or seen.life.joins or seen.calls.groups or seen.calls.libraries),
@@ -211,6 +246,7 @@ def judge(world: World[Models], expect: Expect) -> Iterator[Found]:
     yield from _unmatched(ranks)
     known = {rank: seen.models for rank, (_, seen) in ranks.items()}
     subjects = {rank: subject for rank, (subject, _) in ranks.items()}
+    yield from _copies(ranks)
     for models in of_kind(known, "ddp"):
         if any({"own_group", "join"} & {*one.options} for one in models.values()):
             continue  # who is in it is not known, or ranks make as many steps as they have batches
@@ -229,6 +265,9 @@ def judge(world: World[Models], expect: Expect) -> Iterator[Found]:
             return
     if not any(one.kind == "ddp" for models in known.values() for one in models):
         for models in of_kind(known, "optimizer"):
+            if all(seen.within for _, seen in ranks.values()) and (apart := common_apart(models)):
+                yield _common(*apart, models, subjects)
+                return
             if (differs := differs_at(models)) is None or not _exchanged(models, ranks):
                 continue
             if averaged_apart(differs, models):
@@ -270,6 +309,44 @@ def _unmatched(ranks: Mapping[int, tuple[Subject, Models]]) -> Iterator[Found]:
             else "rename the keys to those of the model",
         },
     )
+
+
+def _copies(ranks: Mapping[int, tuple[Subject, Models]]) -> Iterator[Found]:
+    """Not of ranks that DDP gives other gradients."""
+    wrapped = [one for _, seen in ranks.values() for one in seen.models if one.kind == "ddp"]
+    local = any("localsgd" in hook.lower() for one in wrapped for hook in one.hooks)
+    if local or any({"own_group", "join"} & {*one.options} for one in wrapped):
+        return
+    drifts = (
+        differs_at(models)
+        for models in of_kind({rank: seen.models for rank, (_, seen) in ranks.items()}, "ddp")
+    )
+    unequal = min((drift.step for drift in drifts if drift is not None), default=None)
+    apart = copies_apart({rank: seen.copies for rank, (_, seen) in ranks.items()}, unequal)
+    if apart is None:
+        return
+    line = str(next(iter(apart.copies.values())).frame or "its line")
+    yield Found(
+        "copies-differ",
+        tuple(ranks[rank][0] for rank in apart.drift.odd),
+        saw=f"{apart.drift.name} of the copy made at {line} differs on "
+        f"{rank_list(apart.drift.odd)}, {_used(apart)}",
+        expected="the same numbers in the copies of all ranks, as in their models",
+        confidence=Confidence.LIKELY if apart.use is None else Confidence.CERTAIN,
+        alternatives=("each rank is meant to have a copy of its own",) if apart.use is None else (),
+        fields={"line": line},
+        status=Status.WARN if apart.use is None else Status.FAIL,
+    )
+
+
+def _used(apart: CopiesApart) -> str:
+    if apart.use is None:
+        return f"{_when(apart.drift)} · all ranks update it, and their models are equal"
+    how = "loaded into the model" if apart.use.how == LOAD else "called"
+    where = f" at {apart.use.frame}" if apart.use.frame else ""
+    never = f" · it never changes on {rank_list(apart.still)}" if apart.still else ""
+    after = plural(apart.use.looked.step, "step")
+    return f"where all ranks have it {how}{where} after {after}{never}"
 
 
 def _structure(
@@ -382,6 +459,35 @@ def _never_equal(
             "hint": "the weights at the start: dist.broadcast each parameter and buffer from rank "
             "0 before the first step, or let DDP wrap the model, which does that"
         },
+    )
+
+
+def _common(
+    differs: Drift,
+    together: Sequence[Sequence[int]],
+    models: Mapping[int, Replica],
+    subjects: Mapping[int, Subject],
+) -> Found:
+    first = models[differs.odd[0]]
+    names = _some([f"{n} {first.shapes[i]}" for n, i in zip(differs.names, differs.numbers, strict=True)])
+    many = len(together) > 1 or len(together[0]) < len(models)
+    groups = " and ".join(rank_list(one) for one in together[:SHOWN])
+    if many:
+        hint = f"{groups}, so that the group of an all_reduce of gradients has these ranks"
+    else:
+        hint = (
+            "in the backward of what precedes a layer that is split by columns, or by all_reduce "
+            "before the step, and leave those of layers that are split as they are"
+        )
+    return Found(
+        "common-parameters-differ",
+        tuple(subjects[rank] for rank in differs.odd),
+        saw=f"{names} · the same on {groups} before the first step, others {_when(differs)} · each "
+        "rank has other numbers of the layers that are split",
+        expected="the same numbers after every step where they were the same before the first",
+        confidence=Confidence.LIKELY,
+        alternatives=("the ranks are meant to have such parameters of their own",),
+        fields={"hint": hint},
     )
 
 

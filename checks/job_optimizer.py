@@ -8,8 +8,9 @@ Looks at     of each rank of a rehearsed command that wraps its model in DDP, be
              learning rate schedulers, and the steps of their optimizers; learning rate, weight
              decay and the like of each parameter group; whether zero_grad() resets gradients that
              no step has used; parameters that were registered in two modules
-Fails if     a setting of an optimizer differs between ranks whose gradients DDP averages, and the
-             models of these ranks differ after that
+Fails if     a setting of an optimizer, or max_norm, differs between ranks whose gradients DDP
+             averages, and the models of these ranks differ after that; ranks clip what FSDP (version
+             1) has sharded, each by the norm of its own part
 Warns if     the same where no model differs yet; in 9 of 10 steps zero_grad() resets the gradients
              of one batch before those of the next are computed, and the step uses these alone; for
              16 steps: parameters in a list or dict of a module have gradients, but are none of
@@ -18,14 +19,16 @@ Warns if     the same where no model differs yet; in 9 of 10 steps zero_grad() r
              does not have are stepped, and differ between ranks; hooks are added in every few
              steps; a scheduler counts, but its optimizer makes no steps, and another one steps the
              same parameters at a rate that does not change; a parameter that two layers had in
-             common is one of its own in each, and both are stepped
+             common is one of its own in each, and both are stepped; ranks clip the shards that they
+             keep of summed gradients, each by the norm of its own
 Undecided    not a rehearsal (preflight rehearse -- CMD)
 Not covered  models without DDP, but for gradients that are reset and weights in common; parameters
              beside DDP where ranks gather or scatter by themselves,
              as with experts or a classifier in parts; a network in evaluation mode, which is meant
              to stay as it is; hooks of tensors that are no parameters; more than 64 optimizers;
              gradients that are reset without zero_grad(), or whose batches are of no DataLoader and
-             in no no_sync()
+             in no no_sync(); gradients that are clipped without torch.nn.utils, or whose norm never
+             comes to max_norm; ranks with other layers than each other, of which each has its norm
 Seen as      no error at all: a loss that is worse than on one GPU, or as if layers were frozen;
              steps that take longer and longer; learning rates in the logs of the ranks that are not
              the same
@@ -39,6 +42,7 @@ from functools import partial
 from zlib import crc32
 
 from preflight.check import Context
+from preflight.domains.job.clipping import LIMIT, PARTS, SHARDS, Clip, ClippedApart, Clipping, clipped_apart
 from preflight.domains.job.discarded import Discarded, thrown_away
 from preflight.domains.job.load import (
     FROM_OUTSIDE,
@@ -63,6 +67,7 @@ from preflight.domains.job.optimizer_settings import (
     SettingApart,
     unlike,
 )
+from preflight.domains.job.record import Calls
 from preflight.domains.job.replica import Replica
 from preflight.domains.job.tied import Untied, trained_apart
 from preflight.expect import Expect
@@ -119,6 +124,17 @@ FINDINGS = {
         "changed, and trains a model of its own from then on",
         text="let all ranks decide alike whether to step: all_reduce the loss or the flag before "
         "the condition",
+        explains=("job.model:replicas-diverged",),
+    ),
+    "clip-differs": for_author(
+        headline="the ranks clip the gradients by different factors: {seen}",
+        cause="torch.nn.utils.clip_grad_norm_ on the parameters of a model in FSDP (version 1) or on "
+        "other shards, of which each rank sees its own part only; a max_norm that is computed from "
+        "the rank's own loss or data",
+        means="no error at all: each part of the gradient is scaled by a factor of its own, which "
+        "turns it into another direction, and depends on the number of ranks",
+        text="let all ranks clip by one number: {hint!s}",
+        status=(Status.FAIL, Status.WARN),
         explains=("job.model:replicas-diverged",),
     ),
     "gradients-discarded": warning(
@@ -200,6 +216,9 @@ class Optimizers:
     equal models."""
     discarded: tuple[Discarded, ...] = ()
     untied: tuple[Untied, ...] = ()
+    clipping: Clipping = Clipping()
+    shards: tuple[int, ...] = ()
+    """Lengths of what it keeps of vectors that are summed over the ranks, and gathers."""
 
 
 def observe(host: Host, ctx: Context) -> Optimizers:
@@ -221,7 +240,26 @@ def observe(host: Host, ctx: Context) -> Optimizers:
         models=tuple(looks_at(wrapped)),
         discarded=seen.discarded,
         untied=seen.untied,
+        clipping=seen.clipping,
+        shards=tuple(sorted(kept_of(seen.calls))),
     )
+
+
+def kept_of(calls: Calls) -> set[int]:
+    """Lengths of the parts that it keeps of tensors with one dimension, as shards of parameters
+    are, which it has summed with the other ranks, and that it gathers from all of them. Gloo makes
+    an all_reduce of a reduce_scatter."""
+    summed, gathered = set(), set()
+    for group in calls.groups:
+        for call in group.calls:
+            length = call.shape.partition("]")[0].strip("[")
+            if not length.isdecimal():
+                continue
+            if call.op.lstrip("_").startswith(("reduce_scatter", "all_reduce")):
+                summed.add(int(length) // max(1, len(group.ranks)))
+            elif call.op.lstrip("_").startswith("all_gather"):
+                gathered.add(int(length))
+    return summed & gathered
 
 
 def looks_at(models: Sequence[Replica]) -> Iterator[tuple[int, int]]:
@@ -240,6 +278,7 @@ def judge(world: World[Optimizers], expect: Expect) -> Iterator[Found]:
         if seen.rank is not None:
             ranks[seen.rank] = (rank_subject(here, seen.rank), seen)
     yield from _differs(ranks)
+    yield from _clipped(ranks)
     yield from _discarded(ranks)
     yield from _unregistered(ranks)
     yield from _replaced(ranks)
@@ -300,6 +339,66 @@ def _skipped(ranks: Ranks, one: SettingApart, models: int | None) -> Iterator[Fo
         confidence=Confidence.LIKELY,
         alternatives=("the models had come apart before, so that the ranks decide differently",),
     )
+
+
+def _clipped(ranks: Ranks) -> Iterator[Found]:
+    """Not of max_norm where DDP averages in a way of its own."""
+    if len(ranks) < 2:
+        return
+    shards = set.intersection(*({*seen.shards} for _, seen in ranks.values()))
+    models = first_unequal({rank: dict(seen.models) for rank, (_, seen) in ranks.items()})
+    found = {rank: seen.clipping for rank, (_, seen) in ranks.items()}
+    if (apart := clipped_apart(found, shards, models)) is None:
+        return
+    own = apart.why == LIMIT
+    if own and any(seen.apart for _, seen in ranks.values()):
+        return
+    frame = found[min(found)].frame
+    at = f" at {frame}" if frame else ""
+    drift = f" · the models differ after {plural(models, 'step')}" if own and models else ""
+    yield Found(
+        "clip-differs",
+        tuple(subject for subject, _ in ranks.values()),
+        saw=f"{'max_norm' if own else 'the norm of its own shard'} is {_limits(apart)} in step "
+        f"{apart.step + 1}, factor {_factors(apart)} · clipped{at}{drift}",
+        expected="one norm, of the gradients of all shards"
+        if not own
+        else "the same max_norm on all ranks",
+        confidence=Confidence.LIKELY if apart.why == PARTS else Confidence.CERTAIN,
+        alternatives=("each rank is meant to have a norm of its own",)
+        if apart.why == PARTS
+        else (),
+        fields={"hint": _clip_hint(apart.why, at)},
+        status=Status.WARN if apart.why == PARTS else Status.FAIL,
+    )
+
+
+def _clip_hint(why: str, at: str) -> str:
+    if why == LIMIT:
+        return f"all_reduce what max_norm{at} is computed from"
+    if why == SHARDS:
+        return (
+            f"call clip_grad_norm_ of the FSDP model itself{at}, in place of that of "
+            "torch.nn.utils"
+        )
+    return (
+        f"all_reduce the square of get_total_norm over the shards{at}, and give the root of the "
+        "sum to clip_grads_with_norm_"
+    )
+
+
+def _limits(apart: ClippedApart) -> str:
+    def number(one: Clip) -> float:
+        return one.limit if apart.why == LIMIT else one.norm
+
+    shown = [f"{number(one):.4g} on rank {r}" for r, one in sorted(apart.by_rank.items())[:SHOWN]]
+    more = f" and others on {len(apart.by_rank) - SHOWN} more" if len(apart.by_rank) > SHOWN else ""
+    return ", ".join(shown) + more
+
+
+def _factors(apart: ClippedApart) -> str:
+    factors = sorted(one.factor for one in apart.by_rank.values())
+    return f"{factors[0]:.3g} to {factors[-1]:.3g}"
 
 
 def first_unequal(models: Mapping[int, Mapping[int, int]]) -> int | None:

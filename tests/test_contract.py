@@ -205,8 +205,8 @@ VERB = re.compile(
     r"compute|configure|correct|count|create|delete|disable|drain|end|exclude|export|expose|"
     r"find|fix|give|install|join|keep|let|list|load|log|look|make|mount|name|pass|power-cycle|"
     r"put|raise|re-run|read|reboot|reduce|register|rehearse|reinstall|remount|remove|repair|replace|"
-    r"request|reseat|reset|restart|run|set|show|start|stop|switch|train|unset|update|use|wait|"
-    r"widen|write)\b"
+    r"request|reseat|reset|restart|run|set|show|start|stop|sum|switch|train|unset|update|use|"
+    r"wait|widen|write)\b"
 )
 """What a `fix` may begin with; a new one is welcome if it is a verb that says what to do."""
 

@@ -24,7 +24,14 @@ from preflight.frozen import dataclass
 from preflight.rehearsal import aggregate, client
 from preflight.rehearsal.gpu_looks import gpu_of
 from preflight.rehearsal.history import History
-from preflight.rehearsal.optimizers import discarded_of, optimized_of, settings_of, untied_of
+from preflight.rehearsal.optimizers import (
+    clipping_of,
+    copies_of,
+    discarded_of,
+    optimized_of,
+    settings_of,
+    untied_of,
+)
 from preflight.rehearsal.replicas import (
     backends_of,
     dealt_of,
@@ -156,6 +163,8 @@ def record_of(seen: Watched) -> RehearsalRecord:
                 discarded_of(dump),
                 shares_of(dump),
                 untied_of(dump),
+                clipping_of(dump),
+                copies_of(dump),
             )
         )
     return aggregate.record_of_ranks(found, command, _problem(seen))

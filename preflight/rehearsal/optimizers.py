@@ -1,5 +1,5 @@
-"""Reads what preflight_optimized.py, preflight_settings.py, preflight_resets.py and
-preflight_ties.py tell of a rank: hostile, so each field is checked."""
+"""Reads what preflight_optimized.py, preflight_settings.py, preflight_resets.py, preflight_ties.py,
+preflight_clips.py and preflight_copies.py tell of a rank: hostile, so each field is checked."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from preflight.domains.job.clipping import Clip, Clipping
+from preflight.domains.job.copies import FORWARD, LOAD, CopyUse, ModelCopy
 from preflight.domains.job.discarded import Discarded
 from preflight.domains.job.optimized import Held, Hooks, Loose, Optimized, Scheduler
 from preflight.domains.job.optimizer_settings import (
@@ -21,6 +23,7 @@ from preflight.rehearsal.replicas import CHECKS, NAME, looks_of, texts_of
 from preflight.sanitize import one_line
 
 NAMES, SCHEDULERS, TIES, WINDOWS = 64, 8, 16, 8
+CLIPS, COPIES, USES = 32, 8, 8
 OPTIMIZERS, GROUPS, SETTINGS, NUMBERS = 4, 16, 24, 4
 MOST = 1 << 40
 """Steps and counts."""
@@ -168,3 +171,54 @@ def untied_of(dump: Mapping[str, Any]) -> tuple[Untied, ...]:
                 of, line = one_line(shape, NAME), frame_from_json(frame)
                 found.append(Untied(*names, of, line, since, until))
     return tuple(found)
+
+
+def clipping_of(dump: Mapping[str, Any]) -> Clipping:
+    """By how much its gradients were clipped."""
+    told = mapping_or_empty(dump.get("clips"))
+    looks = told.get("looks")
+    found = []
+    for look in looks[:CHECKS] if isinstance(looks, list) else ():
+        match look:
+            case [int(step), list(clips)] if 0 <= step < MOST:
+                found.append((step, tuple(_clips(clips[:CLIPS]))))
+    return Clipping(frame_from_json(told.get("frame")), tuple(found))
+
+
+def _clips(told: list[Any]) -> Iterator[Clip]:
+    for entry in told:
+        match entry:
+            case [
+                bool(flat),
+                int(count),
+                int(numbers),
+                int(largest),
+                int() | float() as limit,
+                int() | float() as norm,
+            ] if min(count, numbers, largest) >= 0 and max(count, numbers, largest) < MOST:
+                yield Clip(flat, count, numbers, largest, float(limit), float(norm))
+
+
+def copies_of(dump: Mapping[str, Any]) -> tuple[ModelCopy, ...]:
+    """Copies of its models."""
+    told = dump.get("copies")
+    entries = told[:COPIES] if isinstance(told, list) else []
+    found = []
+    for entry in entries:
+        known = mapping_or_empty(entry)
+        names, shapes = texts_of(known.get("names")), texts_of(known.get("shapes"))
+        if names and len(names) == len(shapes):
+            frame, looks = frame_from_json(known.get("frame")), looks_of(known.get("looks"))
+            uses, replaced = tuple(_uses(known.get("uses"))), known.get("replaced") is True
+            found.append(ModelCopy(frame, names, shapes, tuple(looks), uses, replaced))
+    return tuple(found)
+
+
+def _uses(told: object) -> Iterator[CopyUse]:
+    for entry in told[:USES] if isinstance(told, list) else ():
+        match entry:
+            case [str(how), int(number), int(step), frame, str(sums), str(sizes)] if (
+                how in (LOAD, FORWARD) and 0 <= number < MOST
+            ):
+                for looked in looks_of([[step, sums, sizes]]):
+                    yield CopyUse(how, number, frame_from_json(frame), looked)

@@ -30,6 +30,8 @@ INJECTED = (
     "preflight_resets.py",
     "preflight_shards.py",
     "preflight_ties.py",
+    "preflight_clips.py",
+    "preflight_copies.py",
     "preflight_phases.py",
     "preflight_blocked.py",
     "preflight_store_waits.py",

@@ -10,6 +10,7 @@ from support.cases import Case, assert_case, judged, round_trips
 from preflight.check import conforms
 from preflight.checks import job_model
 from preflight.checks.job_model import Models
+from preflight.domains.job.copies import CopyUse, ModelCopy
 from preflight.domains.job.frame import Frame
 from preflight.domains.job.replica import Load, Replica, Sampled
 from preflight.model import Cause, Confidence, Missing, Node, Status, Topology
@@ -98,7 +99,57 @@ def loads(model: Replica, *found: Load) -> dict[str, Models]:
     return {key: replace(seen, loads=found) for key, seen in ranks(model, model, steps=64).items()}
 
 
+def copied(slope: float, *uses: float) -> ModelCopy:
+    """A copy that changes by so much in each step, with its numbers when it is used."""
+    looks = tuple(Sampled(s, (1 + slope * s,), (1.0,)) for s in (0, 1, 2, 4, 8))
+    loaded = (CopyUse("load", n, STEP, Sampled(8, (v,), (1.0,))) for n, v in enumerate(uses))
+    return ModelCopy(LINE, NAMES[:1], SHAPES[:1], looks, tuple(loaded))
+
+
+def keep(*copies: ModelCopy, of: Replica = DDP) -> dict[str, Models]:
+    seen = ranks(*(of,) * len(copies)).values()
+    pairs = zip(seen, copies, strict=True)
+    return {f"n1/{one.rank}": replace(one, copies=(kept,)) for one, kept in pairs}
+
+
+def parts(*slopes: tuple[float, float], within: bool = True) -> dict[str, Models]:
+    """Ranks with parts of one model: by how much what they have in common changes in a step, and
+    what they have not."""
+    models = [
+        replace(
+            PLAIN,
+            checks=tuple(
+                Sampled(s, (0.2 + common * s, 0.1 * rank + own * s), (3.0, 3.0))
+                for s in (0, 1, 2, 4, 8)
+            ),
+        )
+        for rank, (common, own) in enumerate(slopes)
+    ]
+    return ranks(*models, within=within, exchanged=0.0)
+
+
 CASES = (
+    Case(
+        "rank 0 alone updates a copy that all load",
+        keep(copied(0.1, 1.8), copied(0.0, 1.0)),
+        "copies-differ",
+        FAIL,
+    ),
+    Case("rank 0 alone loads it", keep(copied(0.1, 1.8), copied(0.0))),
+    Case("each updates its own", keep(copied(0.1), copied(0.3)), "copies-differ", WARN),
+    Case("all update theirs alike", keep(copied(0.1, 1.8), copied(0.1, 1.8))),
+    Case(
+        "copies of models that share in groups",
+        keep(copied(0.1, 1.8), copied(0.0, 1.0), of=replace(DDP, options=("own_group",))),
+    ),
+    Case(
+        "what all have in common comes apart",
+        parts((0.1, 0.2), (0.3, 0.1)),
+        "common-parameters-differ",
+        WARN,
+    ),
+    Case("it stays the same", parts((0.1, 0.2), (0.1, 0.1))),
+    Case("models of an ensemble", parts((0.1, 0.2), (0.3, 0.1), within=False)),
     *(
         Case(name, ranks(model, model), "model-unchanged", WARN, topology=THREE)
         for name, model in (
@@ -413,3 +464,16 @@ def test_what_each_rank_leaves_out_is_told_apart() -> None:
 
 def test_what_is_kept_survives_its_way() -> None:
     round_trips(Models(0, (DDP,), 3, 4, 5.0, "ValueError"))
+
+
+def test_copies_and_common_parameters_are_said() -> None:
+    for world, said in (
+        (
+            keep(copied(0.1, 1.8), copied(0.0, 1.0)),
+            ("made at train.py:12", "loaded into the model at train.py:30 after 8 steps", "rank 1"),
+        ),
+        (keep(copied(0.1), copied(0.3)), ("after 1 step", "all ranks update it")),
+        (parts((0.1, 0.2), (0.3, 0.1)), ("body.weight [4, 4] float32", "ranks 0-1")),
+    ):
+        (found,) = judged(job_model, Case("", world))
+        assert all(part in found.saw for part in said), found.saw

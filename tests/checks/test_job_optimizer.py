@@ -11,7 +11,8 @@ from support.cases import Case, assert_case, context, judged, round_trips
 
 from preflight.check import conforms
 from preflight.checks import job_optimizer
-from preflight.checks.job_optimizer import Optimizers
+from preflight.checks.job_optimizer import Optimizers, kept_of
+from preflight.domains.job.clipping import Clip, Clipping
 from preflight.domains.job.discarded import Discarded
 from preflight.domains.job.optimized import Held, Hooks, Loose, Optimized, Scheduler
 from preflight.domains.job.optimizer_settings import (
@@ -102,6 +103,29 @@ def trained(*settings: OptimizerSettings, unequal: int | None) -> dict[str, Opti
 ALIKE, TWICE, FALLS = set_to(0.1), set_to(0.2), set_to(0.1, 0.05)
 WASTED = Optimizers(0, discarded=(Discarded("SGD", LINE, 40, 39, 117, 156),))
 UNTIED = Untied("embed.weight", "head.weight", "[40, 8] float32", LINE, 0, 32)
+CLIP = Clip(True, 4, 100, 60, limit=0.5, norm=1.0)
+MORE = replace(CLIP, norm=4.0)
+
+
+def clipped(
+    *clips: Clip, shards: tuple[int, ...] = (), unequal: int | None = None, apart: bool = False
+) -> dict[str, Optimizers]:
+    """What the ranks clip before each step; their models differ after so many."""
+    return {
+        f"n1/{rank}": Optimizers(
+            rank,
+            apart=apart,
+            clipping=Clipping(WRAPS, tuple((step, (one,)) for step in STEPS)),
+            shards=shards,
+            models=tuple(
+                (step, rank if unequal is not None and step >= unequal else 9) for step in STEPS
+            ),
+        )
+        for rank, one in enumerate(clips)
+    }
+
+
+PLAIN, LESS = replace(CLIP, flat=False), replace(CLIP, flat=False, limit=0.1)
 BESIDE, OTHER = Optimized(loose=beside(0.1)), Optimized(loose=beside(0.2))
 CASES = (
     Case("nothing", ranks(Optimized(), Optimized())),
@@ -177,6 +201,18 @@ CASES = (
     Case("resets", alone(WASTED), "gradients-discarded", WARN, subject="n1 · rank 1"),
     Case("a tie that is lost", alone(Optimizers(0, untied=(UNTIED,))), "weights-untied", WARN),
     Case("untied just now", alone(Optimizers(0, untied=(replace(UNTIED, until=8),)))),
+    Case("shards of FSDP are clipped", clipped(CLIP, MORE), "clip-differs", Status.FAIL),
+    Case(
+        "shards of its own",
+        clipped(PLAIN, replace(PLAIN, norm=4.0), shards=(100,)),
+        "clip-differs",
+        WARN,
+    ),
+    Case("max_norm of its own", clipped(PLAIN, LESS, unequal=1), "clip-differs", Status.FAIL),
+    Case("max_norm that no weight shows", clipped(PLAIN, LESS)),
+    Case("max_norm of ranks in groups", clipped(PLAIN, LESS, unequal=1, apart=True)),
+    Case("stages with norms of their own", clipped(PLAIN, replace(PLAIN, norm=4.0), unequal=0)),
+    Case("one norm of all shards", clipped(CLIP, CLIP)),
     Case("a loss beside DDP", ranks(BESIDE, OTHER), "parameters-unshared", WARN),
     Case("ranks that exchange tokens", ranks(BESIDE, OTHER, parts=True)),
     Case("on one rank alone", ranks(BESIDE, Optimized())),
@@ -258,3 +294,32 @@ def test_observe(tmp_path: Path, op: str, frame: Frame | None, parts: bool) -> N
         file.write_text(record(less))
         with pytest.raises(NotApplicable, match=why):
             job_optimizer.observe(Host(), ctx)
+
+
+def test_clips_are_said() -> None:
+    for world, parts in (
+        (clipped(CLIP, MORE), ("1 on rank 0, 4 on rank 1", "0.125 to 0.5", "train.py:40")),
+        (clipped(PLAIN, LESS, unequal=1), ("max_norm is 0.5 on rank 0, 0.1 on rank 1", "1 step")),
+        (clipped(CLIP, MORE, MORE, MORE, MORE), ("4 on rank 2 and others on 2 more",)),
+    ):
+        (found,) = judged(job_optimizer, Case("", world))
+        assert all(part in found.saw for part in parts), found.saw
+
+
+def test_vectors_of_which_a_rank_keeps_a_part() -> None:
+    calls = [
+        Collective(n, op, f"{shape} Float", LINE)
+        for n, (op, shape) in enumerate(
+            (
+                ("all_reduce", "[200]"),
+                ("all_gather", "[100]"),
+                ("_reduce_scatter_base", "[60]"),
+                ("all_gather", "[7]"),
+                ("all_gather", "[4, 30]"),
+                ("_all_gather_base", "[30]"),
+            )
+        )
+    ]
+    group = Group("0", (0, 1), 6, 6, tuple(calls))
+    assert kept_of(Calls(groups=(group,))) == {100, 30}
+    assert kept_of(Calls()) == set()

@@ -222,6 +222,60 @@ FAULTS = (
             ("loads", "state-differs", (0, 1)),
         )
     ),
+    *(
+        gone(
+            *("clips_apart", "clip-differs", 0, 1),
+            check=OPTIMIZER,
+            args=(how,),
+            word=how,
+            launcher=SHELL,
+            needs=needs,
+            stuck=stuck,
+            limit=150.0,
+        )
+        for how, needs, stuck in (
+            ("flat", FSDP2_ON_CPU, 60.0),
+            ("original", FSDP2_ON_CPU, 60.0),
+            ("loss", "", STUCK),
+        )
+    ),
+    warned(
+        *("clips_apart", "clip-differs", 0, 1),
+        check=OPTIMIZER,
+        args=("scattered",),
+        word="scattered",
+        launcher=SHELL,
+        needs=FSDP2_ON_CPU,
+    ),
+    *(
+        gone(
+            *("copies_apart", "copies-differ", 0, 1),
+            check=MODEL,
+            args=(how,),
+            word=how,
+            launcher=SHELL,
+        )
+        for how in ("averaged", "loaded")
+    ),
+    warned(
+        *("copies_apart", "copies-differ", 0, 1),
+        check=MODEL,
+        args=("decay",),
+        word="decay",
+        launcher=SHELL,
+    ),
+    *(
+        warned(
+            *("splits_model", "common-parameters-differ", *range(n)),
+            check=MODEL,
+            nproc=n,
+            args=(how,),
+            word=how,
+            line=False,
+            launcher=SHELL,
+        )
+        for how, n in (("embedding", 2), ("sequence", 2), ("group", 4))
+    ),
     gone("replica_skips", "replicas-diverged", 2, check=MODEL, nproc=3, launcher=SHELL),
     warned("replica_by_hand", "replicas-diverged", 0, 1, check=MODEL, line=False, launcher=SHELL),
     gone("replica_own_start", "replicas-diverged", 0, 1, check=MODEL, line=False, launcher=SHELL),
@@ -661,8 +715,24 @@ HEALTHY = (
             ("resets_gradients", ("gan", "penalty", "tasks")),
             ("shares_twice", ("whole", "copies", "synthetic", "validation")),
             ("ties_lost", ("loaded", "again", "purpose", "pruned", "frozen")),
+            ("copies_apart", ("right", "kept", "shared", "saved", "teacher", "own")),
+            ("splits_model", ("right", "summed", "ensemble", "split", "experts")),
+            ("clips_apart", ("agreed", "layers", "stages", "before")),
         )
         for how in ways
+    ),
+    Row("splits_model", nproc=4, args=("mesh",), word="mesh", launcher=SHELL),
+    *(
+        Row(
+            "clips_apart",
+            args=(how,),
+            word=how,
+            launcher=SHELL,
+            needs=FSDP2_ON_CPU,
+            limit=150.0,
+            stuck=60.0,
+        )
+        for how in ("right", "whole", "summed")
     ),
     Row("deals_data", launcher=SHELL),
     Row(*("shares_twice", 2, ("own",)), word="own", launcher=SHELL, may_warn=("sampler-missing",)),
@@ -910,6 +980,12 @@ AT_LENGTH = frozenset(
         "shares_twice-wrapped",
         *(f"ties_lost-{how}" for how in ("empty", "pretrained", "loaded", "purpose", "pruned")),
         "ties_lost-frozen",
+        *(f"clips_apart-{how}" for how in ("original", "scattered", "whole", "summed", "layers")),
+        *("clips_apart-stages", "clips_apart-before", "clips_apart-agreed", "clips_apart-loss"),
+        *(f"copies_apart-{how}" for how in ("loaded", "decay", "kept", "shared", "saved", "own")),
+        "copies_apart-teacher",
+        *(f"splits_model-{how}" for how in ("sequence", "group", "summed", "split", "experts")),
+        "splits_model-mesh",
         *("backend_absent-nccl", "backend_absent-ucc", "backend_chosen", "backend_chosen-cpu"),
     }
 )

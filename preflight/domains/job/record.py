@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from preflight.domains.collectives.nccl_log import NcclLog
 from preflight.domains.job.backends import Backends
+from preflight.domains.job.clipping import Clipping
+from preflight.domains.job.copies import ModelCopy
 from preflight.domains.job.discarded import Discarded
 from preflight.domains.job.frame import Frame as Frame
 from preflight.domains.job.gpu_use import GpuUse
@@ -451,6 +453,8 @@ class Rehearsed:
     discarded: tuple[Discarded, ...] = ()
     shares: tuple[Shares, ...] = ()
     untied: tuple[Untied, ...] = ()
+    clipping: Clipping = Clipping()
+    copies: tuple[ModelCopy, ...] = ()
 
     @property
     def exchanges(self) -> bool:

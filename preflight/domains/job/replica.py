@@ -224,6 +224,65 @@ def differs_at(models: Mapping[int, Replica]) -> Drift | None:
     return None
 
 
+def common_apart(models: Mapping[int, Replica]) -> tuple[Drift, tuple[tuple[int, ...], ...]] | None:
+    """Of ranks that have parts of one model (parameters whose numbers differ before the first
+    step): the parameters that some of them had in common then, and of which each has its own later;
+    and the ranks that had the same, together. Numbers that all have one sign tell nothing: a
+    constant, with which ranks begin that have nothing in common."""
+    if len(models) < 2 or len({one.described for one in models.values()}) > 1:
+        return None
+    checks = {rank: {c.step: c for c in one.checks} for rank, one in models.items()}
+    first = next(iter(models.values()))
+    steps = sorted(set.intersection(*(set(own) for own in checks.values())))
+    if len(steps) < LOOKS or steps[0]:
+        return None
+    start = {rank: own[0] for rank, own in checks.items()}
+    random = [n for n in range(min(len(c.sums) for c in start.values())) if _is_random(start, n)]
+    shared = {n: _alike(start, first, n) for n in random}
+    if all(len(set(groups.values())) == 1 for groups in shared.values()):
+        return None
+    found: list[int] = []
+    step = agreed = 0
+    for at in steps[1:]:
+        now = {rank: own[at] for rank, own in checks.items()}
+        apart = [n for n, groups in shared.items() if _splits(groups, _alike(now, first, n))]
+        if found and not apart:
+            return None
+        if apart and not found:
+            found, step = apart, at
+        agreed = agreed if found else at
+    if not found:
+        return None
+    found.sort(key=lambda n: -len(set(shared[n].values())))  # the closest groups tell most
+    groups = shared[found[0]]
+    heads = dict.fromkeys(groups.values())
+    together = [tuple(r for r in groups if groups[r] == head) for head in heads]
+    common = tuple(one for one in together if len(one) > 1)
+    odd = tuple(sorted(rank for one in common for rank in one))
+    numbers = tuple(min(n * first.each, len(first.names) - 1) for n in found)
+    names = tuple(first.names[number] for number in numbers)
+    return Drift(step, agreed, names, numbers, odd, True, len(shared)), common
+
+
+def _is_random(now: Mapping[int, Sampled], number: int) -> bool:
+    pairs = [(look.sums[number], look.sizes[number]) for look in now.values()]
+    return all(a is not None and b and abs(a) < (1 - 1e-6) * b for a, b in pairs)
+
+
+def _alike(now: Mapping[int, Sampled], first: Replica, number: int) -> dict[int, int]:
+    """Rank -> the lowest one that has the same of a parameter."""
+    place = min(number * first.each, len(first.shapes) - 1)
+    dtype = first.shapes[place].rpartition(" ")[2] if first.shapes else ""
+    size = max((look.sizes[number] or 0.0 for look in now.values()), default=0.0)
+    known = {rank: look.sums[number] or 0.0 for rank, look in now.items()}
+    return _groups(known, TOLERANCE.get(dtype, COARSE) * size)
+
+
+def _splits(before: Mapping[int, int], now: Mapping[int, int]) -> bool:
+    """Whether ranks that had the same have it no longer."""
+    return any(now[rank] != now[head] for rank, head in before.items())
+
+
 def averaged_apart(differs: Drift, models: Mapping[int, Replica]) -> bool:
     """Whether models that were never equal are stepped with equal gradients. Other weights give
     other gradients, so these are averaged by hand, and the weights at the start were not shared.

@@ -35,6 +35,7 @@ class Models:
     other = None  # the optimizer that made the latest steps beside the clock
     others = 0  # and how many
     place = seconds = None
+    owned_as = None  # of preflight_ties.py
     loads = {}  # of models that a state dict was loaded into without strict, and took nothing of it
 
 
@@ -204,6 +205,12 @@ def listed(optimizer):
     ]
 
 
+def called(named):
+    """With the names that their modules have for them."""
+    owned = [(name, Models.owned_as(p) if Models.owned_as else "", p) for name, p in named]
+    return [("%s (%s)" % (name, own) if own else name, p) for name, own, p in owned]
+
+
 def due(step):
     """Whether ranks are compared after so many steps."""
     return step & (step - 1) == 0 or (step % 3 == 0 and (step // 3) & (step // 3 - 1) == 0)
@@ -297,7 +304,7 @@ def look(optimizer, done):
     if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
         return  # to read it would end the capture
     if not Models.entries:
-        entry = Entry("optimizer", listed(optimizer), None)
+        entry = Entry("optimizer", called(listed(optimizer)), None)
         entry.optimizer = weakref.ref(optimizer)
         Models.entries.append(entry)
     for entry in Models.entries:

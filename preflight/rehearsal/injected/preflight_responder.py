@@ -45,6 +45,8 @@ class Responder:
     resets = {}  # and in preflight_resets.py
     shards = {}  # and in preflight_shards.py
     ties = {}  # and in preflight_ties.py
+    clips = {}  # and in preflight_clips.py
+    copies = {}  # and in preflight_copies.py
     phases = {}  # and in preflight_phases.py
     blocked = {}  # and in preflight_blocked.py
     store_waits = {}  # and in preflight_store_waits.py
@@ -73,6 +75,8 @@ def begin():
         Responder.settings["begin"]()
         Responder.resets["begin"]()
         Responder.ties["begin"]()
+        Responder.clips["begin"]()
+        Responder.copies["begin"]()
         Responder.phases["begin"]()
     # held while a thread of ours is in native code: see TorchImports.settle in sitecustomize.py
     Responder.answering, Responder.calling = _thread.allocate_lock(), _thread.allocate_lock()
@@ -92,12 +96,19 @@ def imported(name, module, folder):
         Responder.resets["follow_resets"](module.Optimizer, unless_compiled)
     elif name.endswith("lr_scheduler"):
         Responder.optimized["follow_schedulers"](module, own_place)
+    elif name.endswith("clip_grad"):
+        Responder.clips["follow_clipping"](module, unless_compiled)
+    elif name.endswith("nn.parameter"):
+        Responder.copies["follow_parameters"](module.Parameter)
+    elif name.endswith("swa_utils"):
+        Responder.copies["follow_averaged"](module.AveragedModel, unless_compiled)
     elif name.endswith("parallel.distributed"):
         Responder.caught["watch_forward"](module, unless_compiled)
         Responder.model["follow_ddp"](module, own_place)
         Responder.phases["follow_ddp"](module, unless_compiled, forwarded, Responder.model["due"])
     elif name.endswith("modules.module"):
         Responder.model["follow_loads"](module, own_place)
+        Responder.copies["follow_loads"](module.Module)
         Responder.resets["follow_resets"](module.Module, unless_compiled)
         Responder.ties["follow_parameters"](module, unless_compiled)
     else:
@@ -123,6 +134,9 @@ def start(module, folder):
     Responder.settings["follow"](Responder.model, Responder.optimized, Responder.phases)
     Responder.resets["follow"](Responder.model, own_place)
     Responder.ties["follow"](Responder.model, Responder.optimized, own_place, is_own)
+    Responder.model["Models"].owned_as = Responder.ties["owned_as"]
+    Responder.clips["follow"](Responder.model, own_place)
+    Responder.copies["follow"](Responder.model, Responder.optimized, own_place)
     module.init_process_group = announce(module.init_process_group)
     enlist()
     follow_multiprocessing()
@@ -310,6 +324,8 @@ def steps(optimizer, args, kwargs):
         Responder.optimized["steps"](optimizer, done)
         Responder.phases["before_step"]()
         Responder.ties["steps"](done)
+        Responder.clips["steps"](done)
+        Responder.copies["steps"](done)
         Responder.settings["steps"](optimizer)
         Responder.resets["stepping"](optimizer)
     except Exception:
@@ -669,6 +685,8 @@ def dump():
     told["settings"] = Responder.settings["told"]()
     told["resets"] = Responder.resets["told"]()
     told["ties"] = Responder.ties["told"]()
+    told["clips"] = Responder.clips["told"]()
+    told["copies"] = Responder.copies["told"]()
     told["dealt"] = list(Responder.dealt.values())
     told["shares"] = list(Responder.shares.values())
     told["libraries"] = [name for name in LIBRARIES if name in sys.modules]

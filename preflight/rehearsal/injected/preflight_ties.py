@@ -88,6 +88,15 @@ def note(module, name, parameter):
         Ties.registered[id(parameter)] = weakref.ref(module), name
 
 
+def owned_as(parameter):
+    """`LayerNorm.weight`; empty where no module is known to have it."""
+    known = Ties.registered.get(id(parameter))
+    owner = known[0]() if known is not None else None
+    if owner is None or owner._parameters.get(known[1]) is not parameter:
+        return ""
+    return "%s.%s" % (type(owner).__name__, known[1])
+
+
 def is_untied_by(tie, module, name, parameter):
     mine = [reference() is module and called == name for reference, called in tie.ends]
     before = tie.parameters()

@@ -19,6 +19,9 @@ NAMES = (
     "torch.utils.data.dataloader",
     "torch.nn.parallel.distributed",
     "torch.nn.modules.module",
+    "torch.nn.parameter",
+    "torch.nn.utils.clip_grad",
+    "torch.optim.swa_utils",
 )
 
 
@@ -85,6 +88,8 @@ class TorchImports:
                 responder["Responder"].resets = self.load("preflight_resets")
                 responder["Responder"].shards = self.load("preflight_shards")
                 responder["Responder"].ties = self.load("preflight_ties")
+                responder["Responder"].clips = self.load("preflight_clips")
+                responder["Responder"].copies = self.load("preflight_copies")
                 responder["Responder"].phases = self.load("preflight_phases")
                 responder["Responder"].rendezvous = self.load("preflight_rendezvous")
                 responder["Responder"].blocked = self.load("preflight_blocked")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from preflight.domains.job.clipping import Clip, Clipping
+from preflight.domains.job.copies import CopyUse, ModelCopy
 from preflight.domains.job.discarded import Discarded
 from preflight.domains.job.frame import Frame
 from preflight.domains.job.optimized import Held, Hooks, Optimized, Scheduler
@@ -12,11 +14,14 @@ from preflight.domains.job.optimizer_settings import (
     OptimizerSettings,
     SettingsLook,
 )
+from preflight.domains.job.replica import Sampled
 from preflight.domains.job.tied import Untied
 from preflight.rehearsal.optimizers import (
     MOST,
     NAMES,
     OPTIMIZERS,
+    clipping_of,
+    copies_of,
     discarded_of,
     optimized_of,
     settings_of,
@@ -105,3 +110,20 @@ def test_resets_and_ties_are_read() -> None:
     found = untied_of({"ties": [tie, [*tie[:4], 3, 2], "x"]})
     assert found == (Untied("a.weight", "b.weight", "[2] float32", HERE, 1, 32),)
     assert discarded_of({}) == untied_of({"ties": {}}) == ()
+
+
+def test_clips_and_copies_are_read() -> None:
+    good = [True, 4, 100, 60, 1, 2.5]
+    rubbish = [[1, 4, 100, 60, 0.5, 2.0], [True, 4, -1, 60, 0.5, 2.0], [True, 4, 1, 1, "x", 2.0], 3]
+    told = {"frame": LINE, "looks": [[0, [good, *rubbish]], [-1, []], 5]}
+    clip = Clip(True, 4, 100, 60, 1.0, 2.5)
+    assert clipping_of({"clips": told}) == Clipping(HERE, ((0, (clip,)),))
+    assert clipping_of({"clips": [1]}) == clipping_of({"clips": {"looks": 3}}) == Clipping()
+    use = ["load", 0, 20, LINE, "1.5", "2"]
+    entry = {"frame": LINE, "names": ["w"], "shapes": ["[2] float32"], "looks": [[0, "1", "1"]]}
+    entry["uses"] = [use, ["reads", *use[1:]], ["load", -1, *use[2:]], ["load", 0, 1, None, 3, 4]]
+    found = copies_of({"copies": [entry, {**entry, "names": []}, 3]})
+    looked, used = Sampled(0, (1.0,), (1.0,)), Sampled(20, (1.5,), (2.0,))
+    uses = (CopyUse("load", 0, HERE, used),)
+    assert found == (ModelCopy(HERE, ("w",), ("[2] float32",), (looked,), uses),)
+    assert copies_of({"copies": 3}) == copies_of({}) == ()

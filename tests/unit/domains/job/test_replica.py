@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
-from preflight.domains.job.replica import Replica, Sampled, differs_at, odd_ones
+from preflight.domains.job.replica import Replica, Sampled, common_apart, differs_at, odd_ones
 
 
 def model(*sums: float | None, dtype: str = "float32", step: int = 1, names: int = 0) -> Replica:
@@ -44,3 +45,60 @@ def test_of_many_parameters_some_are_compared() -> None:
     found = differs_at({0: model(1.0, 1.0, names=5), 1: model(1.0, 2.0, names=5)})
     assert found is not None
     assert (found.name, found.many, found.compared) == ("p3", 1, 2)
+
+
+def parted(*slopes: tuple[float, float, float], again: bool = False) -> dict[int, Replica]:
+    """On each rank a constant, numbers that all begin with, and those of its own part: by how much
+    each of these changes in a step."""
+    found = {}
+    for rank, (one, common, own) in enumerate(slopes):
+        looks = tuple(
+            Sampled(
+                step,
+                (
+                    1 + one * step,
+                    0.2 + common * step * (not again or step < 8),
+                    rank % 2 + own * step,
+                ),
+                (1 + one * step, 3.0, 3.0),
+            )
+            for step in (0, 1, 2, 4, 8)
+        )
+        names = ("norm", "embedding", "columns")
+        found[rank] = Replica(names=names, shapes=("[2] float32",) * 3, checks=looks)
+    return found
+
+
+def test_what_ranks_have_in_common_comes_apart() -> None:
+    found = common_apart(parted((0.0, 0.1, 0.1), (0.0, 0.3, 0.2)))
+    assert found is not None
+    differs, together = found
+    assert (differs.names, differs.odd, differs.step, differs.agreed) == (
+        ("embedding",),
+        (0, 1),
+        1,
+        0,
+    )
+    assert together == ((0, 1),)
+
+
+def test_ranks_with_the_same_part_are_compared_with_each_other() -> None:
+    same, other = (0.0, 0.1, 0.1), (0.0, 0.1, 0.4)
+    assert common_apart(parted(same, other, same, other)) is None
+    found = common_apart(parted(same, same, other, same))
+    assert found is not None
+    assert found[0].names == ("columns",)
+    assert found[1] == ((0, 2), (1, 3))
+
+
+def test_what_is_meant_to_come_apart() -> None:
+    assert common_apart(parted((0.0, 0.1, 0.1), (0.4, 0.1, 0.2))) is None  # a constant
+    assert common_apart(parted((0.0, 0.1, 0.1), (0.0, 0.3, 0.1), again=True)) is None
+    for models in ({}, {0: model(1.0)}, {0: model(1.0), 1: model(2.0)}):
+        assert common_apart(models) is None
+
+
+def test_ranks_that_begin_alike_have_no_parts() -> None:
+    one, other = parted((0.0, 0.1, 0.1), (0.0, 0.3, 0.2)).values()
+    alike = replace(other.checks[0], sums=one.checks[0].sums)
+    assert common_apart({0: one, 1: replace(other, checks=(alike, *other.checks[1:]))}) is None
