@@ -3,8 +3,8 @@
 Level        deep
 Looks at     of each rank of a rehearsed command, over its steps after the first: the median time of
              a step, the part of it in which it waited for its DataLoader, the share of samples in
-             which it was in a collective or had one open, the line at which it was otherwise, and
-             how many collectives of which size it called
+             which it was in a collective or had one open, the line at which it was otherwise, what
+             its other threads use of the CPU, and how many collectives of which size it called
 Fails if     never: a slow job still trains
 Warns if     a rank waits for its DataLoader in 30 % of its time (in 50 % with a GPU that may
              compute meanwhile; never where the driver says that it is busy in 90 %); 50 collectives
@@ -41,7 +41,7 @@ from preflight.domains.job.load import (
     nothing_seen,
     rank_subject,
 )
-from preflight.domains.job.record import Pace, Volume
+from preflight.domains.job.record import BusyThread, Pace, Volume
 from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host
@@ -102,6 +102,8 @@ only what is gross."""
 SAME_PACE = 1.5
 """Ranks that wait for each other in every step take as long for one; an evaluator, an actor or a
 server of parameters does not, and it does not hold them up by being elsewhere."""
+THREAD_CPU = 0.3
+"""Part of a CPU that a thread uses before it is named."""
 SLOW_LEAST = 0.01
 """Seconds a step that the others lose. In steps of a few milliseconds a line of log is that."""
 NOTICED = 0.5
@@ -153,10 +155,11 @@ FINDINGS = {
     ),
     "rank-slow": slowing(
         headline="{at} is slower than the others, which wait for it in every step",
-        cause="work that only this rank does (log, checkpoint, evaluation), a larger share of the "
-        "data, a slower or shared CPU or GPU",
+        cause="work that only this rank does (log, checkpoint, evaluation; in a thread, too, which "
+        "keeps Python's lock from the main one), a larger share of the data, a slower or shared CPU "
+        "or GPU",
         means="no error at all: every step of every rank takes as long as on the slowest one",
-        text="look at {line!s}: do it less often, in a thread, or on all ranks alike; with the "
+        text="look at {line!s}: do it less often, in another process, or on all ranks alike; with the "
         "same work on all ranks, preflight run --level deep looks for a slow CPU or GPU",
         blame=(Blame.UNKNOWN, Blame.JOB),
     ),
@@ -364,10 +367,15 @@ def _grows(payload: Volume) -> bool:
 
 
 def _slow(ranks: Sequence[Rank]) -> tuple[Rank, ...]:
-    """Those that hardly wait where all others do: they are waited for."""
-    if len(ranks) < 2 or not all(rank.regular for rank in ranks):
+    """Those that hardly wait where all others do: they are waited for. Where a thread keeps
+    Python's lock from the main one, some steps take many times as long as usual."""
+    if len(ranks) < 2:
         return ()
-    steps = [rank.pace.step for rank in ranks]
+    first = min(ranks, key=lambda rank: rank.held)
+    threaded = _thread(first, [rank for rank in ranks if rank is not first]) is not None
+    if not threaded and not all(rank.regular for rank in ranks):
+        return ()
+    steps = [rank.pace.mean if threaded else rank.pace.step for rank in ranks]
     if max(steps) > SAME_PACE * min(steps):
         return ()
     waits = {str(i): rank.held for i, rank in enumerate(ranks)}
@@ -398,6 +406,7 @@ def _error(one: Rank, other: Rank) -> float:
 
 def _late(slow: Sequence[Rank], others: Sequence[Rank]) -> Found:
     first = min(slow, key=lambda rank: rank.held)
+    step = first.pace.step if first.regular else first.pace.mean
     own = first.pace.own
     same = own is not None and any(rank.pace.own == own for rank in others)
     where = ""
@@ -411,13 +420,38 @@ def _late(slow: Sequence[Rank], others: Sequence[Rank]) -> Found:
         "rank-slow",
         tuple(rank.subject for rank in slow),
         saw=f"{_who(slow)} for a collective in {_parts([r.held for r in slow])} of the "
-        f"samples, the others in {_parts([r.held for r in others])}{where} · "
-        f"{duration(first.pace.step)} per step",
+        f"samples, the others in {_parts([r.held for r in others])}{where}"
+        f"{_threads_part(first, others)} · {duration(step)} per step",
         expected="about as much waiting on every rank",
-        blame=Blame.JOB if own is not None and not same else None,
+        blame=Blame.JOB if (own is not None and not same) or _thread(first, others) else None,
         confidence=Confidence.LIKELY,
-        fields={"line": str(own) if own is not None else "what this rank does alone"},
+        fields={"line": _line(first, others, str(own or ""))},
     )
+
+
+def _thread(slow: Rank, others: Sequence[Rank]) -> BusyThread | None:
+    """The thread beside the main one that computes on the slow rank, and does not on the others."""
+    thread = slow.pace.thread
+    theirs = [rank.pace.thread.cpu for rank in others if rank.pace.thread is not None]
+    if thread is None or thread.cpu < THREAD_CPU or 2 * max(theirs, default=0.0) > thread.cpu:
+        return None
+    return thread
+
+
+def _threads_part(slow: Rank, others: Sequence[Rank]) -> str:
+    thread = _thread(slow, others)
+    if thread is None:
+        return ""
+    at = f", mostly at {thread.at} in {thread.at.function}" if thread.at is not None else ""
+    return f" · its thread '{thread.name}' uses {_parts([thread.cpu])} of a CPU{at}"
+
+
+def _line(slow: Rank, others: Sequence[Rank], own: str) -> str:
+    """What to look at: a thread that keeps the interpreter from the main one, before what that one
+    does meanwhile."""
+    thread = _thread(slow, others)
+    at = str(thread.at) if thread is not None and thread.at is not None else own
+    return at or "what this rank does alone"
 
 
 def _busy_hosts(ranks: Sequence[Rank]) -> tuple[Rank, ...]:
@@ -465,12 +499,13 @@ def _late_on_host(busy: Sequence[Rank], others: Sequence[Rank]) -> Found:
         tuple(rank.subject for rank in busy),
         saw=f"{name_of(first.subject)} is busy for {duration(first.alone)} of "
         f"{duration(pace.mean)} per step between the optimizer and the next forward{line}; the "
-        f"others for {duration(max(rank.alone for rank in others))}{gpu}",
+        f"others for {duration(max(rank.alone for rank in others))}{gpu}"
+        f"{_threads_part(first, others)}",
         expected="about as much of that on every rank",
         blame=Blame.JOB,
         confidence=Confidence.POSSIBLE if unsure else Confidence.LIKELY,
         alternatives=("its GPU computes at the same time, and sets the pace",) if unsure else (),
-        fields={"line": str(pace.between) if pace.between else "what this rank does alone"},
+        fields={"line": _line(first, others, str(pace.between or ""))},
     )
 
 

@@ -13,6 +13,7 @@ from preflight.domains.job.record import (
     CALLS,
     FRAMES,
     TEXT,
+    BusyThread,
     Calls,
     Caught,
     Collective,
@@ -229,7 +230,18 @@ def pace_of(history: History, dump: Mapping[str, Any], cpus: float = 0.0) -> Pac
         workers=history.loader.workers if history.loader else 0,
         cuda=history.gpu_limit > 0,
         cpus=cpus,
+        thread=_busiest(history),
     )
+
+
+def _busiest(history: History) -> BusyThread | None:
+    """The thread beside the main one that used most of the CPU."""
+    seconds = history.last - history.began
+    most = max(history.threads.values(), key=lambda one: one.used, default=None)
+    if most is None or seconds <= 0:
+        return None
+    lines = most.lines.most_common(1)
+    return BusyThread(most.name, most.used / seconds, lines[0][0] if lines else None)
 
 
 def _calls_with_bytes(dump: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], int]]:

@@ -78,6 +78,8 @@ SAMPLES = 120
 WARM = 3
 """Steps after which the pace is looked at: before, libraries load and kernels compile."""
 KEPT = 512
+THREADS, NAME = 16, 60
+"""Threads of an answer that are read, and letters of a name."""
 KEYS, KEY = 4, 120
 """Keys of a store that are kept, and letters of each."""
 FOREVER, MOMENT = 1e9, 0.1
@@ -128,6 +130,17 @@ def count_of(told: Mapping[str, Any], name: str) -> int:
     """A count in an answer; 0 for what is not a sane one."""
     value = told.get(name)
     return value if type(value) is int and 0 <= value < 1 << 53 else 0
+
+
+@dataclass(slots=True)
+class ThreadUse:
+    """Of a thread: the seconds of CPU that it had used at the first look at it and at the latest,
+    and the user's lines at which it was."""
+
+    name: str
+    before: float
+    used: float = 0.0
+    lines: Counter[Frame] = field(default_factory=Counter)
 
 
 @dataclass(slots=True)
@@ -206,6 +219,8 @@ class History:
     synced: Counter[tuple[str, Frame]] = field(default_factory=Counter)
     copied: int = 0
     """Looks at which it waited for its GPU: by which call, at which line of the user's."""
+    threads: dict[int, ThreadUse] = field(default_factory=dict)
+    """Those beside the main one, by their number."""
     first: tuple[int, int] = (0, 0)
     """What was done, and collectives, when the pace began to be looked at."""
     gpu_wait: str = ""
@@ -336,6 +351,7 @@ class History:
         self.gpu_wait = waits_for_gpu(stack, calls if self.gpu_limit else "")
         if self.done >= WARM and not last:
             self._keep_pace(at, pulse.get("between") is True, calls)
+            self._keep_threads(pulse.get("threads"))
 
     def _note_waits(self, at: float, store: Mapping[str, Any], sleeps: object) -> None:
         """For which keys it waits, and when it wakes by itself."""
@@ -384,6 +400,21 @@ class History:
         if how and mine is not None and len(self.synced) < KEPT:
             self.synced[how, mine] += 1
         self.copied += calls in COPYING
+
+    def _keep_threads(self, told: object) -> None:
+        for entry in told[:THREADS] if isinstance(told, list) else ():
+            match entry:
+                case [int(number), str(name), int() | float() as used, place] if (
+                    0 <= used < FOREVER
+                ):
+                    known = self.threads.get(number)
+                    if known is None and len(self.threads) < KEPT:
+                        known = self.threads[number] = ThreadUse(one_line(name, NAME), float(used))
+                    if known is not None:
+                        known.used = max(known.used, float(used) - known.before)
+                        frame = frame_from_json(place)
+                        if frame is not None and len(known.lines) < KEPT:
+                            known.lines[frame] += 1
 
     @property
     def watched(self) -> str:

@@ -36,6 +36,7 @@ INJECTED = (
     "preflight_blocked.py",
     "preflight_store_waits.py",
     "preflight_sleeps.py",
+    "preflight_threads.py",
 )
 """What the command's interpreters load, from rehearsal/injected/."""
 VARIABLE = "PREFLIGHT_WATCHED"

@@ -16,6 +16,7 @@ from support.cases import Case, assert_case, context, judged, round_trips, topol
 from preflight.check import conforms
 from preflight.checks import job_pace
 from preflight.domains.job.record import (
+    BusyThread,
     Frame,
     Life,
     Pace,
@@ -122,7 +123,20 @@ def growing(**changes: Any) -> dict[str, Any]:
 LOADER, SMALL, SLOW = "loader-bound", "small-collectives", "rank-slow"
 WARN = Status.WARN
 
+
+def threaded(used: float, other: float = 0.0, gap: float = 0.8) -> dict[str, Any]:
+    """Irregular steps; a thread of the first rank uses so much of a CPU, and one of the other."""
+    usual = {"step": 0.02, "mean": 0.08}
+    return ranks(
+        pace(waiting=0.1, thread=BusyThread("reporter", used, TOKENS), **usual),
+        pace(waiting=0.1 + gap, thread=BusyThread("reporter", other), **usual),
+    )
+
+
 HEALTHY = (
+    Case("irregular steps and a thread that hardly computes", threaded(0.2)),
+    Case("threads on both ranks", threaded(0.9, 0.6)),
+    Case("a thread that keeps nobody waiting", threaded(0.9, gap=0.3)),
     Case("balanced", waits(0.2, 0.22, 0.19, 0.2)),
     Case("one rank", ranks(FINE)),
     Case("no distributed job", {"n1": FINE}),
@@ -195,6 +209,7 @@ HEALTHY = (
 
 CASES = (
     *HEALTHY,
+    Case("a thread computes", threaded(0.9), SLOW, WARN, subject="n1 · rank 0"),
     Case("data", ranks(STARVED), LOADER, WARN, subject="n1 · rank 0"),
     Case("data on all", ranks(*[STARVED] * 4), LOADER, WARN, subject="n1 · rank 0"),
     Case("data on one", ranks(FINE, FINE, STARVED), LOADER, WARN, subject="n1 · rank 2"),
@@ -442,3 +457,12 @@ def test_too_little_is_no_answer(tmp_path: Path) -> None:
         job_pace.observe(Host(), context())
     with pytest.raises(CannotObserve):
         job_pace.observe(Host(), context(options={"record": str(tmp_path / "none.json")}))
+
+
+def test_a_thread_is_named_with_its_line() -> None:
+    (found,) = judged(job_pace, Case("", threaded(0.9)))
+    assert f"its thread 'reporter' uses 90 % of a CPU, mostly at {TOKENS} in tokenise" in found.saw
+    assert "80 ms per step" in found.saw
+    assert str(TOKENS) in found.fields["line"]
+    (found,) = judged(job_pace, Case("", slow(0.05, 0.6, 0.6, 0.6)))
+    assert "thread" not in found.saw

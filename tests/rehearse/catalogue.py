@@ -606,6 +606,16 @@ FAULTS = (
     warned("games_shared", "payload-grows", 0, 1, check=PACE, launcher=SHELL),
     warned("first_batch", "loader-restarted", 0, 1, check=BALANCE, launcher=SHELL),
     warned("slow_rank", "rank-slow", 1, nproc=3, check=PACE, launcher=SHELL),
+    *(
+        warned(
+            *("slow_thread", "rank-slow", 1),
+            check=PACE,
+            args=(how,),
+            word=how,
+            launcher=SHELL,
+        )
+        for how in ("reporter", "subclass")
+    ),
     # of a few seconds of steps
     warned(
         *("slow_rank", "rank-slow", 1),
@@ -693,6 +703,7 @@ HEALTHY = (
         Row("slow_rank", nproc=3, args=("18", how), word=how, launcher=SHELL)
         for how in ("turns", "all")
     ),
+    *(Row("slow_thread", args=(how,), word=how, launcher=SHELL) for how in ("sleeps", "all")),
     Row("compiles", args=("22",), launcher=SHELL),
     Row("barriers_traced", args=("steps",), launcher=SHELL, word="steps"),
     Row("replica_seeds", nproc=3, launcher=SHELL),
@@ -985,7 +996,7 @@ AT_LENGTH = frozenset(
         *(f"copies_apart-{how}" for how in ("loaded", "decay", "kept", "shared", "saved", "own")),
         "copies_apart-teacher",
         *(f"splits_model-{how}" for how in ("sequence", "group", "summed", "split", "experts")),
-        "splits_model-mesh",
+        *("splits_model-mesh", "slow_thread-subclass", "slow_thread-all", "slow_thread-sleeps"),
         *("backend_absent-nccl", "backend_absent-ucc", "backend_chosen", "backend_chosen-cpu"),
     }
 )

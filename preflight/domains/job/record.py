@@ -347,6 +347,16 @@ class Volume:
 
 
 @dataclass(frozen=True, slots=True)
+class BusyThread:
+    """A thread of a rank beside its main one. cpu: part of one CPU that it used, over the looks at
+    the pace; at: the user's line at which it was most often."""
+
+    name: str
+    cpu: float
+    at: Frame | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Pace:
     """Where the time of a rank's steps goes: job.pace.
 
@@ -404,6 +414,8 @@ class Pace:
     where no GPU does."""
     payloads: tuple[Volume, ...] = ()
     """Of the lines that carried most at last."""
+    thread: BusyThread | None = None
+    """The one beside the main thread that used most of the CPU."""
 
 
 @dataclass(frozen=True, slots=True)

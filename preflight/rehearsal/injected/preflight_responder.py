@@ -51,6 +51,7 @@ class Responder:
     blocked = {}  # and in preflight_blocked.py
     store_waits = {}  # and in preflight_store_waits.py
     sleeps = {}  # and in preflight_sleeps.py
+    threads = {}  # and in preflight_threads.py
     folder = here = ""
     pid = main = thread = inode = 0
     listener = fault = c10d = binding = None
@@ -520,6 +521,7 @@ def pulse():
         "calls": Responder.blocked["method_called"](frame, Responder.thread),
     }
     frame = None  # what the program leaves from now on is freed at once
+    told["threads"] = Responder.threads["told"](Responder.main, first_own_of)
     told["groups"] = Responder.recorder["counts"](Responder.c10d, Responder.binding)
     told.update(rank_and_world())
     told["unrecorded"] = Responder.recorder["unrecorded"](
@@ -701,6 +703,11 @@ def dump():
 def own_place():
     """The user's line that is being carried out."""
     return next((frame for frame in stack(sys._getframe(1)) if frame[3]), None)
+
+
+def first_own_of(frame):
+    """The user's line of a thread, the innermost first."""
+    return next((one for one in stack(frame) if one[3]), None)
 
 
 def first_own(frames):

@@ -95,6 +95,7 @@ class TorchImports:
                 responder["Responder"].blocked = self.load("preflight_blocked")
                 responder["Responder"].store_waits = self.load("preflight_store_waits")
                 responder["Responder"].sleeps = self.load("preflight_sleeps")
+                responder["Responder"].threads = self.load("preflight_threads")
                 self.responder = responder
             self.responder["imported"](name, module, self.folder)
         except Exception:

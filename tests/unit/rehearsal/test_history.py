@@ -265,6 +265,22 @@ def test_what_a_rank_left_at_its_end_is_no_look_at_its_pace() -> None:
     assert pace.mean == pytest.approx(1.0, rel=0.1)
 
 
+def test_the_thread_that_computes_most() -> None:
+    line = ["t.py", 5, "report", True]
+
+    def told(t: int) -> dict[str, Any]:
+        threads = [[7, "a", 0.5 * t, line], [8, "b", 0.1 * t, None], [9, "c", -1, None], "x"]
+        return pulse(SLEEP, steps=t, threads=threads)
+
+    history = seen(*((float(t), told(t)) for t in range(4, 24)))
+    thread = pace_of(history, {}).thread
+    assert thread is not None
+    assert (thread.name, thread.at) == ("a", Frame("t.py", 5, "report", own=True))
+    assert thread.cpu == pytest.approx(0.5)
+    assert set(history.threads) == {7, 8}
+    assert pace_of(seen((5.0, pulse(SLEEP, steps=5, threads={}))), {}).thread is None
+
+
 def test_memory_is_kept_for_any_length_of_time() -> None:
     history = seen(*((float(t), pulse(SLEEP, steps=t)) for t in range(5000)))
     assert len(history.samples) <= SAMPLES
