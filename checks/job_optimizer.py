@@ -438,8 +438,8 @@ def _hint(one: SettingApart, what: str, own: Mapping[int, OptimizerSettings]) ->
     if first.schedule is None:
         return f"set the learning rate of the optimizer{at} from numbers that are the same on all"
     return (
-        f"step the scheduler made at {first.schedule} as often, and with one number: "
-        "all_reduce the loss or metric that it gets"
+        f"make the scheduler at {first.schedule} with the same length and step it as often, with "
+        "one number: all_reduce the loss or metric that it gets"
     )
 
 

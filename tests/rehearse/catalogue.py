@@ -206,7 +206,7 @@ FAULTS = (
             word=how,
             launcher=SHELL,
         )
-        for how in ("plateau", "progress", "decay", "group")
+        for how in ("plateau", "progress", "decay", "group", "length", "late")
     ),
     *(
         gone(
@@ -982,6 +982,7 @@ AT_LENGTH = frozenset(
         "same_batches-parts",
         *("scheduler_left-again", "scheduler_left-both"),
         *(f"settings_apart-{how}" for how in ("progress", "decay", "group", "agreed", "groups")),
+        *("settings_apart-length", "settings_apart-late"),
         "settings_apart-population",
         *(f"resets_gradients-{how}" for how in ("first", "method", "once", "twice", "skips")),
         *(f"resets_gradients-{how}" for how in ("adversarial", "closure", "gan", "penalty")),

@@ -104,7 +104,25 @@ def _first(own: Mapping[int, OptimizerSettings]) -> SettingApart | None:
             odd, _ = odd_ones(by_rank)
             more = tuple(dict.fromkeys(other for _, other, _ in differ if other != name))
             return SettingApart(name, group, many, by_rank, step, clock, agreed, odd, more)
+        if agreed >= 0 and (apart := _meanwhile(own, now, agreed, step)) is not None:
+            return apart
         agreed = step
+    return None
+
+
+def _meanwhile(
+    own: Mapping[int, OptimizerSettings], now: Mapping[int, SettingsLook], agreed: int, step: int
+) -> SettingApart | None:
+    """Learning rates that differed between two looks, and at neither of them: one rank lowers its
+    own a few steps after the others."""
+    many = min(len(look.groups) for look in now.values())
+    for group in range(many):
+        if all(look.groups[group].averaged for look in now.values()):
+            known = _earlier(own, group, agreed, step)
+            if known is not None:
+                at, clock, by_rank = known
+                odd, _ = odd_ones(by_rank)
+                return SettingApart(RATE, group, many, by_rank, at, clock, at - 1, odd)
     return None
 
 

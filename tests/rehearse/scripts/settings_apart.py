@@ -1,6 +1,7 @@
 """One gradient for all ranks, and optimizers that are set otherwise: `plateau` by each rank's own
-loss, `progress` by its own count of samples, `decay` and `group` by the rank; healthy: `agreed` a
-plateau of the mean loss, `groups` a rate of each group and a schedule, `population` of models"""
+loss, `progress` by its own count of samples, `decay` and `group` by the rank, `length` of a
+schedule by the rank's own batches, `late` by one step; healthy: `agreed` a plateau of the mean
+loss, `groups` a rate of each group and a schedule, `population` of models"""
 
 import sys
 
@@ -28,6 +29,10 @@ def main() -> None:
     optimizer = torch.optim.AdamW(groups, weight_decay=decay)  # <- here
     plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=2)  # <- or here
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 60)
+    if HOW == "length":
+        cosine = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, 80 + 9 * rank)  # <- or here
+    if HOW == "late":
+        cosine = torch.optim.lr_scheduler.StepLR(optimizer, 21 + rank)  # <- or here
     torch.manual_seed(100 + rank)
     samples = 0
     planted.now()
@@ -43,7 +48,7 @@ def main() -> None:
             dist.all_reduce(seen)
         if HOW in ("plateau", "agreed"):
             plateau.step(seen)
-        if HOW == "groups":
+        if HOW in ("groups", "length", "late"):
             cosine.step()
         if HOW == "progress":
             for group in optimizer.param_groups:

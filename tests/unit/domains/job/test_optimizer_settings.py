@@ -76,6 +76,20 @@ def test_changes_in_the_same_step_are_no_difference() -> None:
     assert (found[0].step, found[0].agreed) == (7, 6)
 
 
+def test_rates_that_differ_between_two_looks_only() -> None:
+    rates = [0.1] * 7 + [0.01] * 2
+    soon, late = (replace(of(rates), changes=((step, step, 0, 0.01),)) for step in (9, 11))
+    found = unlike({0: (soon,), 1: (late,), 2: (late,)})
+    assert found is not None
+    one = found[0]
+    assert (one.name, one.step, one.clock, one.agreed, one.odd) == ("lr", 9, 9, 8, (0,))
+    assert one.by_rank == {0: (0.01,), 1: (0.1,), 2: (0.1,)}
+    assert unlike({0: (soon,), 1: (soon,)}) is None
+    assert unlike({0: (replace(soon, full=9),), 1: (late,)}) is None
+    looks = tuple(replace(look, groups=(GroupSettings(False),)) for look in late.looks)
+    assert unlike({0: (soon,), 1: (replace(late, looks=looks),)}) is None
+
+
 def test_groups_that_a_rank_does_not_average_are_passed_over() -> None:
     own = replace(ALIKE, looks=(look(0, 0.1, 0.5, averaged=False),))
     other = replace(ALIKE, looks=(look(0, 0.1, 0.7, averaged=False),))
