@@ -6,7 +6,7 @@ Looks at     of each rank of a rehearsed command: name, shape and requires_grad 
              4, 5, 7, 9, 13 … of the optimizer a few numbers out of up to 512 parameters and as many
              buffers; which parameters ever had a gradient, and which were frozen when DDP was built
              and are trained later; whether DDP summed the gradients that a step uses; learning
-             rates and seeds
+             rates and seeds; copies of the model by copy.deepcopy, as of averaged weights
 Fails if     ranks wrap models with other parameters, or with the same ones in another order;
              parameters of a model that DDP has wrapped differ between ranks; those of a model
              without DDP do from the start, and are stepped with the same gradients; DDP ended a
@@ -18,12 +18,15 @@ Warns if     parameters that were equal at the start differ later, though gradie
              that is loaded without strict; in 16 steps no parameter of a model
              changes that has gradients or an optimizer; a model that was in training mode makes
              its latest 16 steps in evaluation mode; all ranks train a model of one shape, and none
-             has called init_process_group
+             has called init_process_group; all ranks update a copy of equal models, and it differs;
+             without DDP, ranks with parts of one model (some of its numbers differ before the first
+             step, and some don't) that exchange in forward() or backward(): what they had in common
+             comes apart
 Undecided    no rank got to its first step; not a rehearsal (preflight rehearse -- CMD)
 Not covered  buffers that change with the steps, such as BatchNorm's; parameters that are sharded
              (FSDP, DTensor) or sparse; a forward of a copy that is no AveragedModel; parameters
-             that start as a constant, where ranks have parts of one model; models that DDP wraps in a group of their own;
-             numbers of a parameter that are not looked at
+             that start as a constant, where ranks have parts of one model; models that DDP wraps in
+             a group of their own; numbers of a parameter that are not looked at
 Seen as      "DDP expects same model across all ranks", "Expected to have finished reduction in the
              prior iteration before starting a new one", or no error: a loss that is worse than on
              one GPU, checkpoints that depend on the rank that saved them
@@ -115,12 +118,13 @@ FINDINGS = {
     ),
     "common-parameters-differ": for_author(
         headline="parameters that ranks have in common come apart: {seen}",
-        cause="gradients of replicated parameters (embedding, normalisation, bias) that nobody sums "
-        "over the tensor or sequence parallel group; gradients that are averaged over the tensor "
-        "parallel group in place of the data parallel one",
-        means="no error at all: each rank trains weights of its own where there should be one, and a "
-        "checkpoint has those of one rank",
-        text="sum the gradients of these parameters over the ranks that have them in common: {hint!s}",
+        cause="gradients of replicated parameters (embedding, normalisation, bias) that nobody "
+        "sums over the tensor or sequence parallel group; gradients that are averaged over the "
+        "tensor parallel group in place of the data parallel one",
+        means="no error at all: each rank trains weights of its own where there should be one, and "
+        "a checkpoint has those of one rank",
+        text="sum the gradients of these parameters over the ranks that have them in common: "
+        "{hint!s}",
         status=Status.WARN,
     ),
     "copies-differ": for_author(
@@ -469,7 +473,9 @@ def _common(
     subjects: Mapping[int, Subject],
 ) -> Found:
     first = models[differs.odd[0]]
-    names = _some([f"{n} {first.shapes[i]}" for n, i in zip(differs.names, differs.numbers, strict=True)])
+    names = _some(
+        [f"{n} {first.shapes[i]}" for n, i in zip(differs.names, differs.numbers, strict=True)]
+    )
     many = len(together) > 1 or len(together[0]) < len(models)
     groups = " and ".join(rank_list(one) for one in together[:SHOWN])
     if many:

@@ -7,10 +7,11 @@ Looks at     of each rank of a rehearsed command that wraps its model in DDP, be
              few numbers of what is stepped beside DDP; how many hooks there are; the counts of
              learning rate schedulers, and the steps of their optimizers; learning rate, weight
              decay and the like of each parameter group; whether zero_grad() resets gradients that
-             no step has used; parameters that were registered in two modules
+             no step has used; parameters that were registered in two modules; norm and max_norm of
+             torch.nn.utils.clip_grad_norm_ and clip_grads_with_norm_
 Fails if     a setting of an optimizer, or max_norm, differs between ranks whose gradients DDP
-             averages, and the models of these ranks differ after that; ranks clip what FSDP (version
-             1) has sharded, each by the norm of its own part
+             averages, and the models of these ranks differ after that; ranks clip what FSDP
+             (version 1) has sharded, each by the norm of its own part
 Warns if     the same where no model differs yet; in 9 of 10 steps zero_grad() resets the gradients
              of one batch before those of the next are computed, and the step uses these alone; for
              16 steps: parameters in a list or dict of a module have gradients, but are none of
@@ -42,7 +43,15 @@ from functools import partial
 from zlib import crc32
 
 from preflight.check import Context
-from preflight.domains.job.clipping import LIMIT, PARTS, SHARDS, Clip, ClippedApart, Clipping, clipped_apart
+from preflight.domains.job.clipping import (
+    LIMIT,
+    PARTS,
+    SHARDS,
+    Clip,
+    ClippedApart,
+    Clipping,
+    clipped_apart,
+)
 from preflight.domains.job.discarded import Discarded, thrown_away
 from preflight.domains.job.load import (
     FROM_OUTSIDE,
@@ -128,9 +137,9 @@ FINDINGS = {
     ),
     "clip-differs": for_author(
         headline="the ranks clip the gradients by different factors: {seen}",
-        cause="torch.nn.utils.clip_grad_norm_ on the parameters of a model in FSDP (version 1) or on "
-        "other shards, of which each rank sees its own part only; a max_norm that is computed from "
-        "the rank's own loss or data",
+        cause="torch.nn.utils.clip_grad_norm_ on the parameters of a model in FSDP (version 1) or "
+        "on other shards, of which each rank sees its own part only; a max_norm that is computed "
+        "from the rank's own loss or data",
         means="no error at all: each part of the gradient is scaled by a factor of its own, which "
         "turns it into another direction, and depends on the number of ranks",
         text="let all ranks clip by one number: {hint!s}",
@@ -378,8 +387,7 @@ def _clip_hint(why: str, at: str) -> str:
         return f"all_reduce what max_norm{at} is computed from"
     if why == SHARDS:
         return (
-            f"call clip_grad_norm_ of the FSDP model itself{at}, in place of that of "
-            "torch.nn.utils"
+            f"call clip_grad_norm_ of the FSDP model itself{at}, in place of that of torch.nn.utils"
         )
     return (
         f"all_reduce the square of get_total_norm over the shards{at}, and give the root of the "

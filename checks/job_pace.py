@@ -156,11 +156,11 @@ FINDINGS = {
     "rank-slow": slowing(
         headline="{at} is slower than the others, which wait for it in every step",
         cause="work that only this rank does (log, checkpoint, evaluation; in a thread, too, which "
-        "keeps Python's lock from the main one), a larger share of the data, a slower or shared CPU "
-        "or GPU",
+        "keeps Python's lock from the main one), a larger share of the data, a slower or shared "
+        "CPU or GPU",
         means="no error at all: every step of every rank takes as long as on the slowest one",
-        text="look at {line!s}: do it less often, in another process, or on all ranks alike; with the "
-        "same work on all ranks, preflight run --level deep looks for a slow CPU or GPU",
+        text="look at {line!s}: do it less often, in another process, or on all ranks alike; with "
+        "the same work on all ranks, preflight run --level deep looks for a slow CPU or GPU",
         blame=(Blame.UNKNOWN, Blame.JOB),
     ),
 }
