@@ -185,7 +185,7 @@ def explain(
             raise
         width = min(110, terminal.width(sys.stdout))
         if output == "json":
-            printed(json_text([{"check": of.id, "code": code} for of, code in found]))
+            printed(json_text(symptoms.candidates_as_data(found, message)))
         else:
             printed(terminal.spelled(symptoms.candidates(found, message, name, width)))
         return

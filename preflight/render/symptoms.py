@@ -262,6 +262,31 @@ def candidates(
     return "".join(f"{line}\n" for line in lines)
 
 
+def candidates_as_data(
+    found: Sequence[tuple[Loaded, str]], message: Message | None
+) -> Mapping[str, object]:
+    """The same for programs. `kind`, `means` and `do` are null where no message is known and the
+    findings were searched for by words."""
+    return {
+        **_known_as_data(message),
+        "findings": [
+            {
+                "check": loaded.id,
+                "code": code,
+                "cause": loaded.module.FINDINGS[code].cause if code else loaded.question,
+                "next": _commands(((loaded.id, code),)),
+            }
+            for loaded, code in found
+        ],
+    }
+
+
+def _known_as_data(message: Message | None) -> Mapping[str, object]:
+    if message is None:
+        return {"kind": None, "means": None, "do": None}
+    return {"kind": str(message.kind), "means": message.means, "do": message.do or None}
+
+
 def _known_of(message: Message) -> Iterable[tuple[str, str]]:
     """What is known of a message, each with its label."""
     if KINDS[message.kind]:
@@ -410,8 +435,12 @@ def _next(findings: Sequence[tuple[str, str]]) -> list[str]:
     return [*rehearsed, *tested] if job_first else tested or rehearsed
 
 
+def _commands(findings: Sequence[tuple[str, str]]) -> list[str]:
+    return [f"preflight {command}" for command in _next(findings)]
+
+
 def as_data(seen: Sequence[SeenLine]) -> list[Mapping[str, object]]:
-    """The same for programs."""
+    """The same for programs. `later`: said once something else has failed."""
     return [
         {
             "line": one.number,
@@ -419,9 +448,10 @@ def as_data(seen: Sequence[SeenLine]) -> list[Mapping[str, object]]:
             "rank": one.rank,
             "text": one.text,
             "message": one.message,
-            "kind": str(one.known.kind) if one.known is not None else None,
-            "means": one.known.means if one.known is not None else None,
+            "later": one.later,
+            **_known_as_data(one.known),
             "findings": [{"check": check, "code": code} for check, code in one.findings],
+            "next": _commands(one.findings) if one.findings else [],
         }
         for one in seen
     ]

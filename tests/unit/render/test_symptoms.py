@@ -12,7 +12,9 @@ from support import command
 
 from preflight import registry
 from preflight.render.symptoms import (
+    as_data,
     candidates,
+    candidates_as_data,
     diagnosis,
     known_lines,
     known_message,
@@ -143,12 +145,57 @@ def test_the_commands(tmp_path: Path) -> None:
     assert " line 4 · rank 3 · 2 lines like it\n" in told.out
     as_json = command.preflight("diagnose", str(log), "-o", "json")
     assert [row["rank"] for row in json.loads(as_json.out)] == [3, 5, 4, 6]
+    assert {row["kind"] for row in json.loads(as_json.out)} <= {
+        None,
+        "error",
+        "follows",
+        "harmless",
+    }
+    advice = command.preflight(
+        "explain", "Cannot re-initialize CUDA in forked subprocess", "-o", "json"
+    )
+    assert json.loads(advice.out)["do"].startswith("use the start method 'spawn'")
     gone = command.preflight("diagnose", str(tmp_path / "gone"))
     assert (gone.code, gone.out) == (2, "")
     found = command.preflight("explain", "EADDRINUSE")
     assert (found.code, found.out.splitlines()[0][:12]) == (0, "   means    ")
     assert " net.port:port-held\n" in found.out
     assert command.preflight("explain", "xyzzy").code == 2
+
+
+# with advice but no check; with both; a consequence; harmless
+AS_SCREEN = (
+    "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must",
+    "Signal 9 (SIGKILL) received by PID 20713",
+    "RendezvousClosedError",
+    "The hostname of the client socket cannot be retrieved. err=-3",
+    "the firewall drops packets",
+)
+
+
+@pytest.mark.parametrize("text", AS_SCREEN)
+def test_programs_get_what_the_screen_has(text: str) -> None:
+    found, message = search(CATALOGUE, text), known_message(text)
+    printed = " ".join(candidates(found, message, text, 110).split())
+    data = candidates_as_data(found, message)
+    assert data["means"] is None or data["means"] in printed
+    assert (" do " in f" {printed}") == (data["do"] is not None and data["do"] in printed)
+    listed = data["findings"]
+    assert isinstance(listed, list)
+    assert len(listed) == printed.count(" preflight r")
+    for row in listed:
+        assert row["cause"] in printed
+        assert row["next"][0] in printed
+    seen = known_lines(f"[rank1]: {text}", CATALOGUE)
+    assert bool(seen) == (message is not None)
+    told = " ".join(diagnosis(seen, "log", 1, 110).split())
+    for row in as_data(seen):
+        assert row["means"] == data["means"]
+        assert row["do"] == data["do"]
+        assert row["kind"] == data["kind"]
+        assert row["later"] == (row["kind"] == "follows")
+        assert all(f" run next {step} " in f"{told} " for step in row["next"][:1])
+        assert row["means"] in told
 
 
 REPORTED = {
