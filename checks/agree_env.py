@@ -8,11 +8,12 @@ Looks at     on every rank the settings of NCCL, torch, Gloo, UCX, libfabric and
              CUDA_VISIBLE_DEVICES and LOCAL_RANK of each task, and which GPUs' device files it may
              open
 Fails if     a setting that determines the algorithm, protocol, transport or start-up differs; more
-             tasks of a node than the GPUs that each of them sees have the very same mask; tasks of
-             a node that see the same GPUs have the same LOCAL_RANK
-Warns if     a time limit, a watchdog, an allocator or the number of threads differs; a setting that
-             only NCCL reads differs and no node has a GPU; a setting differs that only scripts with
-             Accelerate read
+             tasks of a node than the GPUs that each of them sees have the very same mask; some
+             tasks of a node that see the same GPUs share a LOCAL_RANK, others have their own
+Warns if     all tasks of a node that see the same GPUs have one LOCAL_RANK; a time limit, a
+             watchdog, an allocator or the number of threads differs; a setting that only NCCL reads
+             differs and no node has a GPU; a setting differs that only scripts with Accelerate
+             read
 Undecided    never: the environment can always be read. If two values are equally common, it shows
              both
 Not covered  RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (env.identity), the versions
@@ -131,8 +132,9 @@ FINDINGS = {
         who="job author",
         cause="LOCAL_RANK set before srun or mpirun, or by a wrapper script that gives all tasks "
         "the same",
-        means="NCCL stops: 'Duplicate GPU detected : rank 0 and rank 1 both on CUDA device'; or "
-        "GPU {local} runs out of memory while the others are idle",
+        means="if the script takes its GPU from LOCAL_RANK: NCCL stops with 'Duplicate GPU "
+        "detected : rank 0 and rank 1 both on CUDA device', or GPU {local} runs out of memory while the "
+        "others are idle",
         now="unset LOCAL_RANK   if the script takes its GPU from SLURM_LOCALID",
         text="set it inside the task: srun bash -c 'export LOCAL_RANK=$SLURM_LOCALID; exec python "
         "…' (mpirun: $OMPI_COMM_WORLD_LOCAL_RANK), or give each task one GPU (--gpus-per-task=1)",
@@ -142,7 +144,8 @@ FINDINGS = {
                 "the job's first node",
             ),
         ),
-        explains=("env.identity:local-rank-differs", "world.nccl", "world.ddp", "world.bandwidth"),
+        status=(Status.FAIL, Status.WARN),
+        explains=("env.identity:local-rank-differs",),
     ),
 }
 
@@ -216,7 +219,7 @@ def observe(host: Host, ctx: Context) -> Environment:
 
 
 def _task_gpus(host: Host) -> TaskGpus | None:
-    tasks = max(nvml.env_number(host.environ, name) or 0 for name in nvml.TASKS)
+    tasks = nvml.tasks_here(host.environ)
     mask = nvml.env_text(host.environ, "CUDA_VISIBLE_DEVICES")
     # NCCL 2.30 and later take several ranks on a GPU where they are meant to be
     shared = switched_on(nccl_setting(host, "NCCL_MULTI_RANK_GPU_ENABLE"))
@@ -284,20 +287,23 @@ def _shared_gpus(world: World[Environment]) -> Iterator[Found]:
 
 
 def _shared_local_ranks(world: World[Environment]) -> Iterator[Found]:
-    """Tasks of a node that see the same GPUs, enough for all, and have one LOCAL_RANK. Who sees a
-    GPU of its own is right to call that 0."""
+    """Tasks of a node that see the same GPUs, enough for all, and share a LOCAL_RANK. Who sees a
+    GPU of its own is right to call that 0. One number for all was set where they were launched, and
+    a script that goes by the launcher's numbers does not read it; where some have another, each
+    task has set its own for whoever reads it."""
     alike: dict[tuple[str, TaskGpus], dict[int, list[str]]] = {}
     for key, seen in world.seen.items():
         if seen.task is not None and seen.local is not None:
             ranks = alike.setdefault((place_of(key)[0], seen.task), {})
             ranks.setdefault(seen.local, []).append(key)
-    groups: dict[tuple[int, int], dict[str, list[str]]] = {}
+    groups: dict[tuple[int, int, Status], dict[str, list[str]]] = {}
     for (node, task), ranks in alike.items():
+        status = Status.FAIL if len(ranks) > 1 else Status.WARN
         for local, keys in ranks.items():
             enough = local < task.count and sum(map(len, ranks.values())) <= task.count
             if len(keys) > 1 and enough:
-                groups.setdefault((local, task.count), {})[node] = keys
-    for (local, count), nodes in groups.items():
+                groups.setdefault((local, task.count, status), {})[node] = keys
+    for (local, count, status), nodes in groups.items():
         keys = [key for keys in nodes.values() for key in keys]
         each = f" on each of {hostlist(nodes)}" if len(nodes) > 1 else f" of {hostlist(nodes)}"
         several = plural(len(next(iter(nodes.values()))), "task")
@@ -307,8 +313,12 @@ def _shared_local_ranks(world: World[Environment]) -> Iterator[Found]:
             saw=f"LOCAL_RANK={local} for {several}{each} · each of them sees the same "
             f"{plural(count, 'GPU')}",
             expected="a LOCAL_RANK of its own for each task of a node",
+            status=status,
             confidence=Confidence.LIKELY,
-            alternatives=("the script does not choose its GPU by LOCAL_RANK",),
+            alternatives=(
+                "the script takes its GPU from the launcher's number (SLURM_LOCALID), or from RANK",
+                "the script sets CUDA_VISIBLE_DEVICES itself before it uses CUDA",
+            ),
             fields={"local": str(local)},
         )
 

@@ -553,7 +553,7 @@ def observe(host: Host, ctx: Context) -> Health:
         bus=tuple(gpu.bus for gpu in pci),
         mask=masks.mask,
         job=nvml.env_text(host.environ, "SLURM_JOB_GPUS") or "",
-        tasks=max(nvml.env_number(host.environ, name) or 0 for name in nvml.TASKS),
+        tasks=nvml.tasks_here(host.environ),
         make=make.NAME,
         first=masks.first,
         resets=resets,

@@ -578,8 +578,8 @@ def _tasks(environ: Mapping[str, str]) -> int:
     """How many processes of this node have an environment of their own; 0 when nothing says so.
     What torchrun starts shares its."""
     shared = "TORCHELASTIC_RUN_ID" in environ
-    names = nvml.TASKS if shared else (*nvml.TASKS, "LOCAL_WORLD_SIZE")
-    return max(nvml.env_number(environ, name) or 0 for name in names)
+    said = 0 if shared else nvml.env_number(environ, "LOCAL_WORLD_SIZE") or 0
+    return max(nvml.tasks_here(environ), said)
 
 
 def judge(world: World[Visible], expect: Expect) -> Iterator[Found]:

@@ -20,6 +20,8 @@ TEXT_MOST = 1 << 16
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
 
+TASKS = re.compile(r"\d{1,7}(\(x\d{1,6}\))?(,\d{1,7}(\(x\d{1,6}\))?)*", re.ASCII)
+
 DIGITS = re.compile(r"(\d+)")
 LAST_DIGITS = re.compile(r"(\d+)$")
 DIGITS_MOST = 9
@@ -129,3 +131,19 @@ def others_than(names: Iterable[str], gone: Iterable[str]) -> list[str]:
 
 def _short(name: str) -> str:
     return name.lower().rstrip(".").partition(".")[0]
+
+
+def tasks_on(listed: str, place: int) -> int:
+    """How many tasks SLURM's list of them (`4(x2),3`) has for the node of this number in the step,
+    0 where it ends before that or is no such list; one number alone stands for all nodes."""
+    listed = listed.strip()[:4096]
+    if not TASKS.fullmatch(listed):
+        return 0
+    if listed.isdecimal():
+        return int(listed)
+    for part in listed.split(","):
+        count, _, times = part.rstrip(")").partition("(x")
+        place -= int(times or 1)
+        if place < 0:
+            return int(count)
+    return 0

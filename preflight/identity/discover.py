@@ -25,6 +25,7 @@ from preflight.identity.launchers import (
 )
 from preflight.identity.slurm_hosts import first_host
 from preflight.model import Fact, Node, PreflightError, Topology
+from preflight.nodeset import tasks_on
 
 DEFAULT_PORT = 29500
 """Where torch's launchers meet when nobody says a port (torch.distributed.run)."""
@@ -82,10 +83,9 @@ class _Reading:
         """How many ranks the launcher says there are on this node. SLURM says it of all nodes in
         one list, `4(x2),3`, in the order of their numbers."""
         for name in self.launcher.local_size:
-            listed = self.environ.get(name, "").strip()[:4096]
-            if re.fullmatch(r"\d{1,7}(\(x\d{1,6}\))?(,\d{1,7}(\(x\d{1,6}\))?)*", listed):
+            if self.environ.get(name, "").strip():
                 node = self.number("node_rank", self.launcher.node_rank) or 0
-                count = _tasks_on(listed, node)
+                count = tasks_on(self.environ[name], node)
                 if 0 < count <= RANKS_LIMIT:
                     return self.noted("nproc", count, f"env {name}")
         return None
@@ -103,19 +103,6 @@ class _Reading:
             if re.fullmatch(r"\d{1,7}", least) and 0 < int(least) <= RANKS_LIMIT:
                 return self.noted("nodes", int(least), f"env {name}")
         return None
-
-
-def _tasks_on(listed: str, wanted: int) -> int:
-    """The number that a list such as `4(x2),3` has at a place, 0 where it ends before that; one
-    number stands for all."""
-    if listed.isdecimal():
-        return int(listed)
-    for part in listed.split(","):
-        count, _, times = part.rstrip(")").partition("(x")
-        wanted -= int(times or 1)
-        if wanted < 0:
-            return int(count)
-    return 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,12 +78,12 @@ def tasks(
 TWO_OF_ONE = tuple(tasks("0", "0").saw.values())
 
 
-def local_ranks(name: str, tasks: Case, *locals_: int, shared: bool = False) -> Case:
-    """These tasks with a LOCAL_RANK each."""
+def local_ranks(name: str, tasks: Case, *locals_: int | None, shared: Status | None = None) -> Case:
+    """These tasks with a LOCAL_RANK each; `shared`: how bad it is that some have the same."""
     pairs = zip(tasks.saw.items(), locals_, strict=True)
     saw = {key: dataclasses.replace(seen, local=local) for (key, seen), local in pairs}
-    found = ("local-rank-shared", Status.FAIL) if shared else (None, None)
-    return dataclasses.replace(tasks, name=name, saw=saw, code=found[0], status=found[1])
+    code = "local-rank-shared" if shared else None
+    return dataclasses.replace(tasks, name=name, saw=saw, code=code, status=shared)
 
 
 def shared(name: str, tasks: Case) -> Case:
@@ -108,10 +108,14 @@ CASES = (
             topology=nodes(2, 2),
         ),
     ),
-    local_ranks("LOCAL_RANK=0 for all", tasks(*[None] * 4), 0, 0, 0, 0, shared=True),
-    local_ranks(
-        "two of four have one LOCAL_RANK", tasks(*["0,1,2,3"] * 4), 0, 1, 1, 3, shared=True
-    ),
+    local_ranks("LOCAL_RANK=0 for all", tasks(*[None] * 4), 0, 0, 0, 0, shared=Status.WARN),
+    local_ranks("LOCAL_RANK=0, one mask", tasks("0,1,2", "0,1,2"), 0, 0, shared=Status.WARN),
+    local_ranks("LOCAL_RANK=1 for both", tasks("0,1", "0,1"), 1, 1, shared=Status.WARN),
+    local_ranks("two of four", tasks(*["0,1,2,3"] * 4), 0, 1, 1, 3, shared=Status.FAIL),
+    local_ranks("one per two tasks", tasks(*[None] * 4), 0, 0, 1, 1, shared=Status.FAIL),
+    local_ranks("it is not set", tasks(*[None] * 4), None, None, None, None),
+    local_ranks("one task has it", tasks(None, None), 0, None),
+    local_ranks("a GPU that is not there, which is gpu.visible's", tasks("0,1", "0,1"), 7, 7),
     local_ranks("a LOCAL_RANK each", tasks(*[None] * 4), 0, 1, 2, 3),
     local_ranks("LOCAL_RANK=0 for all, and a mask each", tasks("0", "1", "2", "3"), 0, 0, 0, 0),
     local_ranks("LOCAL_RANK=0 for all, parted by control groups", tasks("0", "0", each=1), 0, 0),

@@ -9,7 +9,15 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preflight.nodeset import expand, foldable, folded, hostlist, others_than, same_host
+from preflight.nodeset import (
+    expand,
+    foldable,
+    folded,
+    hostlist,
+    others_than,
+    same_host,
+    tasks_on,
+)
 
 
 @pytest.mark.parametrize(
@@ -94,3 +102,18 @@ def test_same_host() -> None:
     assert same_host("GPU1", "gpu1.cluster.example.")
     assert not same_host("gpu1.a", "gpu1.b")
     assert not same_host("gpu1", "gpu11")
+
+
+@pytest.mark.parametrize(
+    ("listed", "counts"),
+    [
+        ("4(x2),3", [4, 4, 3, 0]),
+        ("2,1(x2)", [2, 1, 1, 0]),
+        ("8", [8, 8]),
+        ("a100:4", [0]),
+        ("", [0]),
+        ("4(x", [0]),
+    ],
+)
+def test_tasks_of_each_node_of_a_step(listed: str, counts: list[int]) -> None:
+    assert [tasks_on(listed, place) for place in range(len(counts))] == counts

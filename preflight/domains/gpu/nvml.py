@@ -15,6 +15,7 @@ from preflight.domains.gpu import nccl_library
 from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.model import CannotObserve
+from preflight.nodeset import tasks_on
 from preflight.sanitize import clip
 
 T = TypeVar("T")
@@ -25,7 +26,10 @@ TEXT = 200
 MASK = 4096
 """Characters kept of a mask: 64 UUIDs have 2624."""
 
-TASKS = ("SLURM_STEP_TASKS_PER_NODE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+TASKS = (
+    *("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PMI_LOCAL_SIZE", "PALS_LOCAL_SIZE"),
+    "JSM_NAMESPACE_LOCAL_SIZE",
+)
 """Variables of launchers that give every process of a node an environment of its own."""
 
 NAME = "NVIDIA"
@@ -115,6 +119,14 @@ def env_number(environ: Mapping[str, str], name: str) -> int | None:
     """The number that a variable begins with: SLURM writes 4(x2) for two nodes of 4."""
     found = re.match(r"[0-9]{1,6}", environ.get(name, ""))
     return int(found[0]) if found else None
+
+
+def tasks_here(environ: Mapping[str, str]) -> int:
+    """How many processes of this node a launcher gave an environment of its own; 0 when none did.
+    SLURM says it of all nodes of a step, which need not have the same."""
+    node = env_number(environ, "SLURM_NODEID") or 0
+    of_step = tasks_on(environ.get("SLURM_STEP_TASKS_PER_NODE", ""), node)
+    return max(of_step, *(env_number(environ, name) or 0 for name in TASKS))
 
 
 def list_gpus(host: Host, mark: Callable[[str], None], seconds: float) -> GpuListing:

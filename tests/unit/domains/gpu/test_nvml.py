@@ -156,3 +156,20 @@ def test_without_the_drivers_library_its_bindings_are_not_imported(
     monkeypatch.setitem(sys.modules, "pynvml", None)  # an import of it would raise
     answer = nvidia.list_gpus(Host(), lambda mark: None, 1.0)
     assert (answer.code, answer.gpus) == (nvidia.NO_LIBRARY, ())
+
+
+@pytest.mark.parametrize(
+    ("environ", "tasks"),
+    [
+        ({}, 0),
+        ({"SLURM_STEP_TASKS_PER_NODE": "4(x2)", "SLURM_NODEID": "1"}, 4),
+        # a step over two components of a heterogeneous job
+        ({"SLURM_STEP_TASKS_PER_NODE": "8,1(x2)", "SLURM_NODEID": "0"}, 8),
+        ({"SLURM_STEP_TASKS_PER_NODE": "8,1(x2)", "SLURM_NODEID": "2"}, 1),
+        # mpirun below a step of one task
+        ({"SLURM_STEP_TASKS_PER_NODE": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, 4),
+        ({"PALS_LOCAL_SIZE": "12"}, 12),
+    ],
+)
+def test_tasks_of_this_node(environ: dict[str, str], tasks: int) -> None:
+    assert nvidia.tasks_here(environ) == tasks
