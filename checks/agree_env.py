@@ -133,8 +133,8 @@ FINDINGS = {
         cause="LOCAL_RANK set before srun or mpirun, or by a wrapper script that gives all tasks "
         "the same",
         means="if the script takes its GPU from LOCAL_RANK: NCCL stops with 'Duplicate GPU "
-        "detected : rank 0 and rank 1 both on CUDA device', or GPU {local} runs out of memory while the "
-        "others are idle",
+        "detected : rank 0 and rank 1 both on CUDA device', or GPU {local} runs out of memory while "
+        "the others are idle",
         now="unset LOCAL_RANK   if the script takes its GPU from SLURM_LOCALID",
         text="set it inside the task: srun bash -c 'export LOCAL_RANK=$SLURM_LOCALID; exec python "
         "…' (mpirun: $OMPI_COMM_WORLD_LOCAL_RANK), or give each task one GPU (--gpus-per-task=1)",
