@@ -133,7 +133,7 @@ FINDINGS = {
         cause="LOCAL_RANK set before srun or mpirun, or by a wrapper script that gives all tasks "
         "the same",
         means="if the script takes its GPU from LOCAL_RANK: NCCL stops with 'Duplicate GPU "
-        "detected : rank 0 and rank 1 both on CUDA device', or GPU {local} runs out of memory while "
+        "detected : rank 0 and rank 1 both on CUDA device', or GPU {local} runs out of memory and "
         "the others are idle",
         now="unset LOCAL_RANK   if the script takes its GPU from SLURM_LOCALID",
         text="set it inside the task: srun bash -c 'export LOCAL_RANK=$SLURM_LOCALID; exec python "

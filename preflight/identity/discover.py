@@ -19,13 +19,14 @@ from preflight.identity.launchers import (
     LOCAL,
     NODE_WORDS,
     PMIX,
+    SIZELESS,
     SLURM,
     Launcher,
     detect,
 )
 from preflight.identity.slurm_hosts import first_host
 from preflight.model import Fact, Node, PreflightError, Topology
-from preflight.nodeset import tasks_on
+from preflight.nodeset import TEXT_MOST, tasks_on
 
 DEFAULT_PORT = 29500
 """Where torch's launchers meet when nobody says a port (torch.distributed.run)."""
@@ -47,6 +48,9 @@ NO_GPU = f"env PET_NPROC_PER_NODE=gpu{NONE_HERE}"
 
 RANKS_LIMIT = 1 << 20
 """More ranks than any job has: a number beyond it is a typing error."""
+
+COMPONENTS_MOST = 128
+"""Components of a heterogeneous job of SLURM (MAX_HET_JOB_COMPS)."""
 
 HERE = ("", "localhost", "127.0.0.1", "::1")
 """Values of MASTER_ADDR that lead no other node to this one."""
@@ -90,6 +94,20 @@ class _Reading:
                     return self.noted("nproc", count, f"env {name}")
         return None
 
+    def hosts(self) -> tuple[str, ...]:
+        """All hosts of the job in the order of their numbers, where the launcher lists them."""
+        text = self.environ.get(self.launcher.all_hosts, "").strip()[:TEXT_MOST]
+        return tuple(host for host in re.split(r"[\s,\[\]\"']+", text) if host)
+
+    def node_rank(self) -> int | None:
+        """Which node this is: by its number, or by its name among all hosts."""
+        found = self.number("node_rank", self.launcher.node_rank)
+        own, hosts = self.environ.get(self.launcher.this_host, ""), self.hosts()
+        if found is None and own in hosts:
+            source = f"{self.launcher.this_host} in {self.launcher.all_hosts}"
+            return self.noted("node_rank", hosts.index(own), source)
+        return found
+
     def nodes(self) -> int | None:
         """How many nodes the launcher says there are. torchrun takes a range, too: how many of it
         will come nobody knows."""
@@ -102,6 +120,8 @@ class _Reading:
                 )
             if re.fullmatch(r"\d{1,7}", least) and 0 < int(least) <= RANKS_LIMIT:
                 return self.noted("nodes", int(least), f"env {name}")
+        if hosts := self.hosts():
+            return self.noted("nodes", len(hosts), f"hosts in {self.launcher.all_hosts}")
         return None
 
 
@@ -150,10 +170,11 @@ def discover(
         rank, here = _lightning_rank(reading, size or 1, flags)
     if rank is None or (nproc not in (None, 1) and _stands_for_node(reading, rank, here, flags)):
         return _of_a_node(reading, hostname, rank, size, here, flags)
-    if size is None and launcher.name == "MPI (PMIx)":
+    if size is None and launcher in SIZELESS:
+        name = reading.facts["rank"].source.removeprefix("env ")
         raise PreflightError(
-            f"PMIX_RANK={rank} says that there is a process per rank, but nothing says how many: "
-            "set WORLD_SIZE, or unset PMIX_RANK if another launch left it over"
+            f"{name}={rank} says that there is a process per rank, but nothing says how many: "
+            f"set WORLD_SIZE, or unset {name} if another launch left it over"
         )
     # a rank beyond the size is env.identity's to judge
     size = size or rank + 1
@@ -244,7 +265,7 @@ def _of_a_node(
     if node_rank is not None:
         reading.noted("node_rank", node_rank, "--node-rank")
     else:
-        node_rank = reading.number("node_rank", reading.launcher.node_rank)
+        node_rank = reading.node_rank()
         if node_rank is None and rank is not None and nodes != 1:
             source = reading.facts["rank"].source
             node_rank = reading.noted("node_rank", rank, f"{source}, read as the node's")
@@ -328,9 +349,24 @@ def _single_node(reading: _Reading) -> int:
             f"{fact.source.removeprefix('env ')}={fact.value} and {launcher.addr[0]}, but nothing "
             "says how many nodes meet there: give --nodes"
         )
-    if launcher is LOCAL and (reading.number("job_nodes", ("SLURM_JOB_NUM_NODES",)) or 1) < 2:
+    if launcher is LOCAL and (_job_nodes(reading) or 1) < 2:
         reading.facts.pop("job_nodes", None)
     return 1
+
+
+def _job_nodes(reading: _Reading) -> int | None:
+    """How many nodes the job of SLURM has. Of a heterogeneous one each component has its own
+    number; SLURM_JOB_NUM_NODES is of the first alone, or missing."""
+    most = re.fullmatch(r"\d{1,3}", reading.environ.get("SLURM_HET_SIZE", "").strip())
+    names = [
+        f"SLURM_JOB_NUM_NODES_HET_GROUP_{number}"
+        for number in range(min(int(most[0]) if most else 0, COMPONENTS_MOST))
+    ]
+    total = sum(reading.number("job_nodes", (name,)) or 0 for name in names)
+    if found := reading.number("job_nodes", ("SLURM_JOB_NUM_NODES",)):
+        total = max(total, found) if names else found
+    source = names and f"env {names[0]} to _{len(names) - 1}"
+    return reading.noted("job_nodes", total, source) if total and source else found
 
 
 def _with_meeting_point(
@@ -358,7 +394,11 @@ def _with_meeting_point(
     listed = next((name for name in launcher.hosts if reading.environ.get(name)), "")
     if not addr and listed and several:
         addr = first_host(reading.environ[listed])
+        addr = addr.partition(":")[0]  # Azure's has a port, which is the scheduler's
         reading.facts["master_addr"] = Fact(addr, f"first of {listed}")
+    if not addr and several and (hosts := reading.hosts()):
+        addr = hosts[0]
+        reading.facts["master_addr"] = Fact(addr, f"first of {launcher.all_hosts}")
     if not addr and several and launcher.per_node and meet is None:
         addr, port = _torchruns_endpoint(reading) or (addr, port)
     if not addr and several:

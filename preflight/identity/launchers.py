@@ -27,7 +27,9 @@ class Launcher:
               launcher that started us below this one
     per_node  it starts one process per node, and `local_size` says how many ranks that stands for
     by_pod    RANK and WORLD_SIZE may well count nodes: a rank of its own has a LOCAL_RANK, too
-    hosts     node lists whose first host has rank 0
+    hosts     node lists whose first host has rank 0: of SLURM, or one host per line or comma
+    all_hosts hosts in the order of their numbers: a JSON list, or one per line; this_host: the
+              variable that says which of them this node is
     gpus      how many GPUs the job has on this node; never SLURM_GPUS_PER_NODE, which may be a100:4
     """
 
@@ -45,6 +47,8 @@ class Launcher:
     addr: tuple[str, ...] = ("MASTER_ADDR",)
     port: tuple[str, ...] = ("MASTER_PORT",)
     hosts: tuple[str, ...] = ()
+    all_hosts: str = ""
+    this_host: str = ""
     gpus: tuple[str, ...] = ()
     per_node: bool = False
     by_pod: bool = False
@@ -70,7 +74,8 @@ OPEN_MPI = Launcher(
     local_rank=("OMPI_COMM_WORLD_LOCAL_RANK",),
     local_size=("OMPI_COMM_WORLD_LOCAL_SIZE",),
     job=("SLURM_JOB_ID",),
-    hosts=JOB_LIST,
+    # of Azure ML, whose jobs of MPI get no MASTER_ADDR
+    hosts=(*JOB_LIST, "AZ_BATCHAI_MPI_MASTER_NODE", "AZ_BATCH_MASTER_NODE"),
 )
 # SLURM_STEP_NUM_TASKS is there in tasks that srun started, not in the batch script itself; and
 # in the shell of salloc's interactive step (SLURM_INTERACTIVE_STEP), which is no task either.
@@ -109,16 +114,50 @@ PMI = Launcher(
     sign=("PMI_RANK", "PMI_SIZE"),
     rank=("PMI_RANK",),
     size=("PMI_SIZE",),
-    # Hydra of MPICH and Intel MPI; Cray's PMI; PALS of HPE
+    # Hydra of MPICH and Intel MPI; Cray's PMI; PALS of HPE, for env.identity
     local_rank=("MPI_LOCALRANKID", "PMI_LOCAL_RANK", "PALS_LOCAL_RANKID"),
     local_size=("MPI_LOCALNRANKS", "PMI_LOCAL_SIZE", "PALS_LOCAL_SIZE"),
     job=("SLURM_JOB_ID",),
     hosts=JOB_LIST,
 )
+# mpiexec of HPE Cray's PALS; where its PMI is off it says how many ranks there are in a file alone.
+# srun on the same machines sets its variables, too (mpi_cray_shasta.c), and so does Flux.
+PALS = Launcher(
+    "PALS",
+    sign=("PALS_RANKID",),
+    same=(("PMI_RANK", "PALS_RANKID"), ("PMIX_RANK", "PALS_RANKID")),
+    rank=("PALS_RANKID",),
+    size=("PMI_SIZE", "WORLD_SIZE"),
+    local_rank=("PALS_LOCAL_RANKID", "PMI_LOCAL_RANK"),
+    local_size=("PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"),
+    job=("PBS_JOBID",),
+)
+# aprun of Cray's ALPS, which PALS has replaced
+ALPS = Launcher(
+    "ALPS",
+    sign=("ALPS_APP_PE",),
+    same=(("PMI_RANK", "ALPS_APP_PE"),),
+    rank=("ALPS_APP_PE",),
+    size=("PMI_SIZE", "WORLD_SIZE"),
+    job=("PBS_JOBID",),
+)
+# jsrun of IBM's LSF; with Spectrum MPI its ranks have Open MPI's variables, too, which say the same
+JSM = Launcher(
+    "jsrun",
+    sign=("JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"),
+    rank=("JSM_NAMESPACE_RANK",),
+    size=("JSM_NAMESPACE_SIZE",),
+    local_rank=("JSM_NAMESPACE_LOCAL_RANK",),
+    local_size=("JSM_NAMESPACE_LOCAL_SIZE",),
+    job=("LSB_JOBID",),
+)
 # the size is said over PMIx alone
 PMIX = Launcher("MPI (PMIx)", sign=("PMIX_RANK",), rank=("PMIX_RANK",), size=("WORLD_SIZE",))
 
-OUTER = (OPEN_MPI, PMI, SLURM)
+SIZELESS = (PMIX, PALS, ALPS)
+"""They may say a rank, and not how many there are."""
+
+OUTER = (OPEN_MPI, JSM, PMI, SLURM)
 """What may have started a launcher of torch's, with a number for every process. torchrun and mpirun
 may themselves be started by srun: then the inner one counts, which comes first."""
 
@@ -174,8 +213,38 @@ LAUNCHERS = (
     ),
     replace(ENV, by_pod=True),
     OPEN_MPI,
+    # what its `run` section gets on each node, for a torchrun
+    Launcher(
+        "SkyPilot",
+        sign=("SKYPILOT_NODE_RANK", "SKYPILOT_NODE_IPS"),
+        without=("LOCAL_RANK",),
+        node_rank=("SKYPILOT_NODE_RANK",),
+        nodes=("SKYPILOT_NUM_NODES",),
+        local_size=("SKYPILOT_NUM_GPUS_PER_NODE",),
+        job=("SKYPILOT_TASK_ID",),
+        all_hosts="SKYPILOT_NODE_IPS",
+        per_node=True,
+    ),
+    # a script on each host, where its toolkit is not asked for a launcher
+    Launcher(
+        "SageMaker",
+        sign=("SM_HOSTS", "SM_CURRENT_HOST"),
+        without=("LOCAL_RANK",),
+        node_rank=("SM_CURRENT_HOST_RANK",),
+        nodes=("SM_HOST_COUNT",),
+        local_size=("SM_NUM_GPUS",),
+        job=("TRAINING_JOB_NAME",),
+        addr=("MASTER_ADDR", "SM_MASTER_ADDR"),
+        port=("MASTER_PORT", "SM_MASTER_PORT"),
+        all_hosts="SM_HOSTS",
+        this_host="SM_CURRENT_HOST",
+        per_node=True,
+    ),
     SLURM,
     FLUX,
+    PALS,
+    ALPS,
+    JSM,
     PMI,
     PMIX,
     Launcher(

@@ -108,15 +108,34 @@ def test_a_batch_script_is_no_task() -> None:
         ({"PMI_RANK": "2", "PMI_SIZE": "4", "PMI_LOCAL_RANK": "0"}, "MPI (PMI)"),
         (
             {"PMI_RANK": "2", "PMI_SIZE": "4", "PALS_RANKID": "2", "PALS_LOCAL_RANKID": "0"},
+            "PALS",
+        ),
+        # Hydra, started in a shell that is itself a process of PALS
+        (
+            {"PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALRANKID": "0", "PALS_RANKID": "0"},
             "MPI (PMI)",
+        ),
+        ({"ALPS_APP_PE": "2", "WORLD_SIZE": "4"}, "ALPS"),
+        # the plugin cray-pals of Flux
+        (
+            {"FLUX_TASK_RANK": "2", "FLUX_JOB_SIZE": "4", "PALS_RANKID": "2", "PALS_NODEID": "1"},
+            "Flux",
+        ),
+        # Spectrum MPI: jsrun's ranks have both
+        (
+            {
+                **{"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4"},
+                **{"JSM_NAMESPACE_RANK": "2", "JSM_NAMESPACE_SIZE": "4", "PMIX_RANK": "2"},
+            },
+            "Open MPI",
         ),
     ],
 )
 def test_mpi(environ: dict[str, str], launcher: str) -> None:
     top = found(environ | {"MASTER_ADDR": "h1", "MASTER_PORT": "29500"})
     assert (top.launcher, top.size, top.ranks_of("n1")) == (launcher, 4, (2,))
-    (local,) = (name for name in environ if "LOCAL" in name)
-    assert top.facts["local_rank"].source == f"env {local}"
+    for local in (name for name in environ if "LOCAL" in name):
+        assert top.facts["local_rank"].source == f"env {local}"
 
 
 def test_trainer_v2() -> None:
@@ -557,3 +576,92 @@ def test_the_endpoint_of_a_torchrun_that_is_yet_to_be_started(
 def test_an_endpoint_that_is_no_meeting_point_of_nodes(more: dict[str, str]) -> None:
     with pytest.raises(PreflightError, match="--meet"):
         discover({"PET_NNODES": "2", "PET_NODE_RANK": "1"} | more, "n2", nproc=2)
+
+
+SKY = {"SKYPILOT_NODE_IPS": "10.0.0.4\n10.0.0.5\n", "SKYPILOT_NUM_NODES": "2"}
+
+
+@pytest.mark.parametrize(("rank", "ranks"), [("0", (0, 1, 2, 3)), ("1", (4, 5, 6, 7))])
+def test_skypilot_numbers_its_nodes(rank: str, ranks: tuple[int, ...]) -> None:
+    task = SKY | {"SKYPILOT_NODE_RANK": rank, "SKYPILOT_NUM_GPUS_PER_NODE": "4"}
+    top = found(task | {"SKYPILOT_TASK_ID": "sky-1"})
+    assert (top.launcher, top.size, top.ranks_of("n1"), top.job) == ("SkyPilot", 8, ranks, "sky-1")
+    assert (top.master_addr, top.master_port) == ("10.0.0.4", 29500)
+    assert top.facts["master_addr"].source == "first of SKYPILOT_NODE_IPS"
+    # its run section may say where to meet, as for torchrun; --nodes 1 looks at this one alone
+    at = found(task | {"MASTER_ADDR": "10.0.0.4", "MASTER_PORT": "8008"})
+    assert (at.master_addr, at.master_port) == ("10.0.0.4", 8008)
+    assert found(task | {"SKYPILOT_NODE_RANK": "0"}, nodes=1).size == 4
+
+
+def test_skypilot_without_gpus_and_with_torchrun() -> None:
+    task = SKY | {"SKYPILOT_NODE_RANK": "1", "SKYPILOT_NUM_GPUS_PER_NODE": "0"}
+    assert found(task).ranks_of("n1") == (1,)
+    ranks = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+    top = found(task | ranks | {"TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "10.0.0.4"})
+    assert (top.launcher, top.ranks_of("n1")) == ("torchrun", (3,))
+
+
+def test_one_node_of_skypilot_or_sagemaker_is_alone() -> None:
+    sky = {"SKYPILOT_NODE_IPS": "10.0.0.4", "SKYPILOT_NODE_RANK": "0", "SKYPILOT_NUM_NODES": "1"}
+    maker = {"SM_HOSTS": '["algo-1"]', "SM_CURRENT_HOST": "algo-1", "SM_NUM_GPUS": "1"}
+    for environ in (sky, maker):
+        top = found(environ)
+        assert (top.size, top.master_addr) == (1, "127.0.0.1")
+
+
+def test_a_host_that_is_not_in_sagemakers_list_must_say_which_it_is() -> None:
+    environ = {"SM_HOSTS": '["algo-1","algo-2"]', "SM_CURRENT_HOST": "algo-9"}
+    with pytest.raises(PreflightError, match="give --node-rank"):
+        found(environ)
+    assert found(environ, node_rank=1).ranks_of("n1") == (1,)
+
+
+@pytest.mark.parametrize("name", ["PALS_RANKID", "ALPS_APP_PE", "PMIX_RANK"])
+def test_a_rank_without_a_size_is_refused_by_name(name: str) -> None:
+    environ = {name: "3", "PMIX_NAMESPACE": "x", "PALS_LOCAL_SIZE": "2", "MASTER_ADDR": "h1"}
+    with pytest.raises(PreflightError, match=f"{name}=3 .* set WORLD_SIZE, or unset {name}"):
+        found(environ)
+
+
+def test_azure_says_where_the_first_node_is() -> None:
+    """Azure ML's jobs of MPI; the port is Azure Batch's own."""
+    task = {
+        **{"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4"},
+        **{"OMPI_COMM_WORLD_LOCAL_SIZE": "2", "AZ_BATCH_MASTER_NODE": "10.0.0.4:6000"},
+    }
+    top = found(task)
+    assert (top.master_addr, top.master_port) == ("10.0.0.4", 29500)
+    assert found(task | {"MASTER_ADDR": "h1"}).master_addr == "h1"
+
+
+def test_vertex_counts_machines() -> None:
+    """RANK and WORLD_SIZE of Vertex AI are a machine's; so are Volcano's plugin for PyTorch's."""
+    environ = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_PORT": "2222"}
+    environ |= {"MASTER_ADDR": "cmle-training-workerpool0-0", "CLUSTER_SPEC": "{}"}
+    assert found(environ, nproc=4).ranks_of("n1") == (4, 5, 6, 7)
+
+
+def test_tasks_of_slurm_in_pods_are_tasks() -> None:
+    """Slinky runs slurmd in pods."""
+    task = {
+        **{"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_NODEID": "1"},
+        **{"SLURM_STEP_TASKS_PER_NODE": "2(x2)", "SLURM_STEP_NUM_NODES": "2"},
+        **{"SLURM_STEP_NODELIST": "slinky-[0-1]", "KUBERNETES_SERVICE_HOST": "10.96.0.1"},
+    }
+    top = found(task)
+    assert (top.launcher, top.size, top.ranks_of("n1")) == ("SLURM", 4, (3,))
+
+
+COMPONENTS = {
+    **{"SLURM_HET_SIZE": "2", "SLURM_JOB_ID": "3", "SLURM_JOB_NUM_NODES_HET_GROUP_0": "1"},
+    "SLURM_JOB_NUM_NODES_HET_GROUP_1": "2",
+}
+
+
+def test_a_batch_script_of_a_heterogeneous_job_sees_all_its_nodes() -> None:
+    """SLURM_JOB_NUM_NODES is of the first component there, and missing below salloc."""
+    for environ in (COMPONENTS, COMPONENTS | {"SLURM_JOB_NUM_NODES": "1"}):
+        assert found(environ).facts["job_nodes"].value == "3"
+    assert "job_nodes" not in found({"SLURM_HET_SIZE": "2", "SLURM_JOB_NUM_NODES": "1"}).facts
+    assert "job_nodes" not in found({"SLURM_HET_SIZE": "9" * 9}).facts

@@ -99,6 +99,62 @@ LAUNCHES = {
     "srun-task-a-rank": Launch("SLURM", 8, each(8), "n1:29500", STEP, job="2"),
     "srun-uneven": Launch("SLURM", 7, each(7), "n1:29500", STEP, job="3"),
     "srun-pmi2": Launch("SLURM", 4, each(4), "n1:29500", STEP, job="4"),
+    # one step of both components, and one of the second alone
+    "srun-het": Launch("SLURM", 4, each(4), "n1:29500", STEP, job="3"),
+    "srun-het-second": Launch("SLURM", 2, each(2), "n2:29500", STEP, job="1"),
+    "srun-cray": Launch("SLURM", 4, each(4), "x1:29500", STEP, job="7"),
+    "pals": Launch(
+        "PALS",
+        4,
+        each(4),
+        "x1:29500",
+        MASTER
+        | {
+            "rank": "env PALS_RANKID",
+            "size": "env PMI_SIZE",
+            "local_rank": "env PALS_LOCAL_RANKID",
+        },
+    ),
+    "pals-pmix": Launch(
+        "PALS",
+        4,
+        each(4),
+        "x1:29500",
+        MASTER | {"rank": "env PALS_RANKID", "size": "env WORLD_SIZE"},
+    ),
+    "jsrun": Launch(
+        "jsrun",
+        4,
+        each(4),
+        "a1:29500",
+        {"rank": "env JSM_NAMESPACE_RANK", "size": "env JSM_NAMESPACE_SIZE"},
+        job="815",
+    ),
+    "sagemaker": Launch(
+        "SageMaker",
+        8,
+        node(2, 4),
+        "algo-1:7777",
+        {
+            "nodes": "env SM_HOST_COUNT",
+            "node_rank": "env SM_CURRENT_HOST_RANK",
+            "nproc": "env SM_NUM_GPUS",
+            "master_addr": "env SM_MASTER_ADDR",
+        },
+        job="train",
+    ),
+    "sagemaker-toolkit": Launch(
+        "SageMaker",
+        8,
+        node(2, 4),
+        "algo-1:29500",
+        {
+            "nodes": "hosts in SM_HOSTS",
+            "node_rank": "SM_CURRENT_HOST in SM_HOSTS",
+            "master_addr": "first of SM_HOSTS",
+        },
+        job="train",
+    ),
     "sbatch-srun": Launch("SLURM", 2, each(2), "n1:29500", STEP, job="7"),
     "sbatch-script": Launch(
         "local",
@@ -217,7 +273,7 @@ def test_every_recording_is_in_the_table_and_says_how_it_was_made() -> None:
 def test_every_launcher_has_a_recording() -> None:
     shown = {detect(p.environ).name for name in names() for p in processes(name)}
     # of these the tests make up what they need
-    made_up = {"environment", "environment of a node", "MPI (PMIx)", "Flux"}
+    made_up = {"environment", "environment of a node", "MPI (PMIx)", "Flux", "ALPS", "SkyPilot"}
     assert {launcher.name for launcher in LAUNCHERS} - shown == made_up
 
 
