@@ -156,8 +156,9 @@ FINDINGS = {
     "world-size-mismatch": FindingType(
         headline="WORLD_SIZE={said}, but {right} {ranks} launched ({source})",
         who="job author",
-        cause="WORLD_SIZE left over from another job, in a shell, an env file or an image, or "
-        "computed in the batch script with other numbers than its srun has",
+        cause="WORLD_SIZE left over from another job, in a shell, an env file or an image; or "
+        "computed in the batch script with other numbers than its srun has, which in a "
+        "heterogeneous job starts the first component alone without --het-group=0,1",
         means='rank 0: "Timed out … waiting for clients", e.g. 3/8 clients joined: it waits for '
         "ranks that nobody starts; with fewer than are launched, 'rank < size'",
         now="export WORLD_SIZE={right}   on every node",
@@ -209,9 +210,11 @@ FINDINGS = {
     "rank-duplicate": FindingType(
         headline="the same rank exists twice: {seen}",
         who="job author",
-        cause="the same --node-rank on two nodes, or RANK exported to all of them",
+        cause="the same --node-rank on two nodes, RANK exported to all of them, or an srun per "
+        "component of a heterogeneous job, each of which counts from 0",
         means='all ranks time out with "wait timeout … keys: …/N", where no process has rank N',
-        text="set a different RANK for every process",
+        text="set a different RANK for every process; start the components of a heterogeneous job "
+        "with one srun --het-group=0,1",
     ),
     "world-differs": FindingType(
         headline="{name} differs between ranks: {values}",

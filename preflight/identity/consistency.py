@@ -56,6 +56,7 @@ PET = ("PET_NNODES", "PET_NPROC_PER_NODE", "PET_MASTER_ADDR", ENDPOINT, BACKEND)
 TASK = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_NNODES")
 LISTS = (slurm_hosts.STEP, slurm_hosts.JOB)
 STEP = ("SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_NODES", "SLURM_STEP_ID", "SLURM_JOB_ID")
+COMPONENTS = "SLURM_HET_SIZE"
 MPI = tuple(
     name
     for mpi in (OPEN_MPI, PMI)
@@ -82,6 +83,7 @@ NAMES = (
     *TASK,
     *STEP,
     *LISTS,
+    COMPONENTS,
     *MPI,
     *PMIX.rank,
     POD,
@@ -377,7 +379,7 @@ def _launcher_faults(env: Env, top: Topology) -> Iterator[Found]:
             continue
         mine, all_ = env.number("RANK"), env.number("WORLD_SIZE")
         local = size // nodes if launcher is SLURM else env.number(launcher.local_size[0])
-        if _is_of_a_loop(env, rank, size):
+        if _is_of_a_loop(env, rank, size) or _is_of_several_launches(env, rank, size, top):
             break
         if size > 1 and mine is not None and mine != rank:
             # a node's agent: torchrun will give its ranks their own
@@ -389,10 +391,12 @@ def _launcher_faults(env: Env, top: Topology) -> Iterator[Found]:
         elif local and local > 1 and mine is None and all_ not in (None, size) and env.owned == 1:
             # what a batch script has computed for a script that takes its rank from the launcher
             saw = env.say("WORLD_SIZE", launcher.size[0])
-            yield size_mismatch(env, saw, size, launcher.size[0]).with_(
+            found = size_mismatch(env, saw, size, launcher.size[0])
+            other = f"the job takes its number of ranks from {launcher.size[0]}"
+            yield found.with_(
                 subjects=env.subjects,
                 status=Status.WARN,
-                alternatives=(f"the job takes its number of ranks from {launcher.size[0]}",),
+                alternatives=(*found.alternatives, other),
             )
         elif size > 1 and mine in (None, rank):
             yield from _local_rank_faults(env, launcher)
@@ -409,6 +413,18 @@ def _is_of_a_loop(env: Env, task: int, tasks: int) -> bool:
     each = (size or 0) // tasks if tasks > 0 else 0
     fits = local is not None and mine == task * each + local
     return each > 1 and each * tasks == size and fits
+
+
+def _is_of_several_launches(env: Env, task: int, tasks: int, top: Topology) -> bool:
+    """Whether this launch has brought a part of a world alone, such as one of several srun or
+    mpiexec with an offset: all ranks of that world have come, or it is a component of a
+    heterogeneous job whose ranks follow those of another."""
+    mine, size = env.number("RANK"), env.number("WORLD_SIZE")
+    if mine is None or size is None or not 1 < tasks < size or env.owned > 1:
+        return False
+    components = env.number(COMPONENTS) or 1
+    follows = components > 1 and 0 < mine - task <= size - tasks
+    return top.met == top.size == size or follows
 
 
 def _left_over(env: Env, left: tuple[str, ...]) -> Found:
@@ -499,7 +515,7 @@ def size_mismatch(env: Env, saw: str, launched: int, source: str) -> Found:
         ranks="rank is" if launched == 1 else "ranks are",
         source=source,
     )
-    found = _with_other_allocation(env, found, source)
+    found = _with_other_component(_with_other_allocation(env, found, source), env, source)
     if not launched < said <= RANKS_LIMIT:
         return found
     nobody = Subject(Kind.RANK, ranks=tuple(range(launched, said)))
@@ -532,6 +548,17 @@ def _with_other_allocation(env: Env, found: Found, theirs: str) -> Found:
         left = f"SLURM_* are left over from an allocation without {env.node}: {env.say(listed)}"
         return found.with_(alternatives=(left,))
     return found
+
+
+def _with_other_component(found: Found, env: Env, theirs: str) -> Found:
+    """A finding with what else it could be in a heterogeneous job, whose step has the tasks of the
+    components that srun was given, and of the first one where it was given none."""
+    components = env.number(COMPONENTS) or 1
+    if components < 2 or not theirs.startswith("SLURM_STEP_"):
+        return found
+    other = f"another srun of this job's {components} components starts the other ranks"
+    saw = f"{found.saw} · {env.say(COMPONENTS)}"
+    return found.with_(saw=saw, alternatives=(*found.alternatives, other))
 
 
 def _other_allocation(env: Env) -> str:

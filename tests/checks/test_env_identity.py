@@ -612,6 +612,58 @@ LAUNCHERS = (
     Case("PET_NPROC_PER_NODE", shared({"PET_NPROC_PER_NODE": "8"}), "local-count", WARN),
 )
 
+
+def component(first: int, tasks: int, **more: str) -> list[dict[str, str]]:
+    """Ranks of one component of a heterogeneous job of four, that an srun of its own has started;
+    the script has added `first` to its tasks' numbers."""
+    return [
+        srun(task, tasks, 1)
+        | {"RANK": str(first + task), "WORLD_SIZE": "4", "LOCAL_RANK": str(task)}
+        | {"SLURM_HET_SIZE": "2", "MASTER_ADDR": "gpu-b07", "MASTER_PORT": "29500"}
+        | more
+        for task in range(tasks)
+    ]
+
+
+def launched_apart(first: int) -> list[dict[str, str]]:
+    """Ranks of one of two mpiexec of PALS, as found in scripts for Aurora."""
+    return [
+        {"PMI_RANK": str(task), "PMI_SIZE": "2", "PMI_LOCAL_RANK": str(task)}
+        | {"PMI_LOCAL_SIZE": "2", "PALS_RANKID": str(task), "PALS_LOCAL_RANKID": str(task)}
+        | {"RANK": str(first + task), "WORLD_SIZE": "4", "LOCAL_RANK": str(task)}
+        | {"MASTER_ADDR": "x1", "MASTER_PORT": "29500"}
+        for task in range(2)
+    ]
+
+
+HALF = topology(2, size=4)
+SEVERAL_LAUNCHES = (
+    Case("two sruns make one world", each(*component(0, 2), *component(2, 2))),
+    Case("two mpiexec make one world", each(*launched_apart(0), *launched_apart(2))),
+    Case("the second of them alone", each(*component(2, 2)), topology=HALF),
+    Case(
+        "the first component alone, with the job's WORLD_SIZE",
+        each(*component(0, 2)),
+        "world-size-mismatch",
+        FAIL,
+        topology=HALF,
+    ),
+    Case(
+        "both components count from 0",
+        each(*component(0, 2), *component(0, 2), per_node=2),
+        "rank-duplicate",
+        FAIL,
+        topology=HALF,
+    ),
+    Case(
+        "one RANK for all tasks of each component",
+        each(*component(0, 2, RANK="0"), *component(0, 2, RANK="0")),
+        "launcher-disagrees",
+        FAIL,
+        topology=HALF,
+    ),
+)
+
 ACROSS = (
     Case(
         "one RANK twice",
@@ -712,7 +764,7 @@ ACROSS = (
     ),
 )
 
-CASES = HEALTHY + ENDPOINTS + NUMBERS + ADDRESSES + LAUNCHERS + ACROSS
+CASES = HEALTHY + ENDPOINTS + NUMBERS + ADDRESSES + LAUNCHERS + SEVERAL_LAUNCHES + ACROSS
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
@@ -732,9 +784,15 @@ def test_variables_of_an_allocation_without_this_node_may_be_left_over(
     listed: str, left_over: bool
 ) -> None:
     environ = srun(0, 2, 2, SLURM_STEP_NODELIST=listed, SLURM_JOB_NODELIST="") | ENV | {"RANK": "1"}
-    (found,) = judged(env_identity, Case("", one(environ)))
+    (found,) = judged(env_identity, Case("", one(environ), topology=HALF))
     assert found.code == "launcher-disagrees"
     assert bool(found.alternatives) is left_over
+
+
+def test_the_other_component_may_bring_the_ranks_that_are_missing() -> None:
+    (found,) = judged(env_identity, Case("", each(*component(0, 2)), topology=HALF))
+    assert "SLURM_HET_SIZE='2'" in found.saw
+    assert found.alternatives == ("another srun of this job's 2 components starts the other ranks",)
 
 
 def test_a_number_for_all_tasks_is_right_on_one_of_them_by_chance() -> None:
