@@ -69,8 +69,8 @@ MASKS = (
 )
 """What shows a process some GPUs only."""
 NO_MACHINE = "an address to listen at, with which each node connects to itself"
-ONE_DEVICE = re.compile(r"(\d+|(GPU|MIG)-[\w/-]+)?")
-"""A mask that shows one, or none."""
+ONE_DEVICE = re.compile(r"(\d+(\.\d+)?|(GPU|MIG)-[\w/-]+)?")
+"""A mask that shows one, or none; a tile of Intel's is 3.1."""
 GPUS_OF_TASK = ("SLURM_GPUS_PER_TASK", "SLURM_GPUS_ON_NODE")
 NAMES = (
     *NUMBERS,

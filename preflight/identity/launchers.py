@@ -127,7 +127,7 @@ PALS = Launcher(
     sign=("PALS_RANKID",),
     same=(("PMI_RANK", "PALS_RANKID"), ("PMIX_RANK", "PALS_RANKID")),
     rank=("PALS_RANKID",),
-    size=("PMI_SIZE", "WORLD_SIZE"),
+    size=("PMI_SIZE", "PALS_SIZE", "WORLD_SIZE"),
     local_rank=("PALS_LOCAL_RANKID", "PMI_LOCAL_RANK"),
     local_size=("PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"),
     job=("PBS_JOBID",),
@@ -169,6 +169,37 @@ RAY = replace(
     job=("RAY_JOB_ID",),
 )
 
+# what its `run` section gets on each node, for a torchrun; scripts export RANK and WORLD_SIZE of
+# the nodes beside it
+SKYPILOT = Launcher(
+    "SkyPilot",
+    sign=("SKYPILOT_NODE_RANK", "SKYPILOT_NODE_IPS"),
+    without=("LOCAL_RANK",),
+    same=(("RANK", "SKYPILOT_NODE_RANK"), ("WORLD_SIZE", "SKYPILOT_NUM_NODES")),
+    node_rank=("SKYPILOT_NODE_RANK",),
+    nodes=("SKYPILOT_NUM_NODES",),
+    local_size=("SKYPILOT_NUM_GPUS_PER_NODE",),
+    job=("SKYPILOT_TASK_ID",),
+    all_hosts="SKYPILOT_NODE_IPS",
+    per_node=True,
+)
+# a script on each host, where its toolkit starts it without a launcher
+SAGEMAKER = Launcher(
+    "SageMaker",
+    sign=("SM_HOSTS", "SM_CURRENT_HOST"),
+    without=("LOCAL_RANK",),
+    same=(("RANK", "SM_CURRENT_HOST_RANK"), ("WORLD_SIZE", "SM_HOST_COUNT")),
+    node_rank=("SM_CURRENT_HOST_RANK",),
+    nodes=("SM_HOST_COUNT",),
+    local_size=("SM_NUM_GPUS",),
+    job=("TRAINING_JOB_NAME",),
+    addr=("MASTER_ADDR", "SM_MASTER_ADDR"),
+    port=("MASTER_PORT", "SM_MASTER_PORT"),
+    all_hosts="SM_HOSTS",
+    this_host="SM_CURRENT_HOST",
+    per_node=True,
+)
+
 # The first that fits wins: the innermost launcher is the one that started us.
 LAUNCHERS = (
     # `accelerate launch` is torchrun below
@@ -203,6 +234,7 @@ LAUNCHERS = (
         per_node=True,
     ),
     RAY,
+    *(SKYPILOT, SAGEMAKER),
     # an older PyTorchJob, Volcano, a manifest of one's own
     replace(
         ENV,
@@ -213,33 +245,6 @@ LAUNCHERS = (
     ),
     replace(ENV, by_pod=True),
     OPEN_MPI,
-    # what its `run` section gets on each node, for a torchrun
-    Launcher(
-        "SkyPilot",
-        sign=("SKYPILOT_NODE_RANK", "SKYPILOT_NODE_IPS"),
-        without=("LOCAL_RANK",),
-        node_rank=("SKYPILOT_NODE_RANK",),
-        nodes=("SKYPILOT_NUM_NODES",),
-        local_size=("SKYPILOT_NUM_GPUS_PER_NODE",),
-        job=("SKYPILOT_TASK_ID",),
-        all_hosts="SKYPILOT_NODE_IPS",
-        per_node=True,
-    ),
-    # a script on each host, where its toolkit is not asked for a launcher
-    Launcher(
-        "SageMaker",
-        sign=("SM_HOSTS", "SM_CURRENT_HOST"),
-        without=("LOCAL_RANK",),
-        node_rank=("SM_CURRENT_HOST_RANK",),
-        nodes=("SM_HOST_COUNT",),
-        local_size=("SM_NUM_GPUS",),
-        job=("TRAINING_JOB_NAME",),
-        addr=("MASTER_ADDR", "SM_MASTER_ADDR"),
-        port=("MASTER_PORT", "SM_MASTER_PORT"),
-        all_hosts="SM_HOSTS",
-        this_host="SM_CURRENT_HOST",
-        per_node=True,
-    ),
     SLURM,
     FLUX,
     PALS,

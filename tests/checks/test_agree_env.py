@@ -359,6 +359,12 @@ def test_a_task_says_its_mask_and_what_it_may_open(tmp_path: Path) -> None:
     assert seen.task == TaskGpus(("0",), devices)
     round_trips(seen)
     assert tree(tmp_path, SLURM_STEP_TASKS_PER_NODE="4").task == TaskGpus(None, devices)
+    # mpiexec of PALS, as in radical.pilot#3022: ranks of a node with masks that overlap
+    of_pals = tree(tmp_path, PMI_LOCAL_SIZE="4", PALS_LOCAL_SIZE="4", CUDA_VISIBLE_DEVICES="0")
+    assert of_pals.task == TaskGpus(("0",), devices)
+    # the second component's nodes have a task each
+    uneven = tree(tmp_path, SLURM_STEP_TASKS_PER_NODE="2,1(x2)", SLURM_NODEID="1")
+    assert uneven.task is None
 
 
 @pytest.mark.parametrize(

@@ -639,6 +639,15 @@ def launched_apart(first: int) -> list[dict[str, str]]:
 HALF = topology(2, size=4)
 SEVERAL_LAUNCHES = (
     Case("two sruns make one world", each(*component(0, 2), *component(2, 2))),
+    Case(
+        "LOCAL_RANK=0 and a tile of Intel's for each, as in scripts for Aurora",
+        each(
+            *(
+                env | {"LOCAL_RANK": "0", "ZE_AFFINITY_MASK": f"0.{env['RANK']}"}
+                for env in component(0, 4)
+            )
+        ),
+    ),
     Case("two mpiexec make one world", each(*launched_apart(0), *launched_apart(2))),
     Case("the second of them alone", each(*component(2, 2)), topology=HALF),
     Case(

@@ -602,6 +602,15 @@ def test_skypilot_without_gpus_and_with_torchrun() -> None:
     assert (top.launcher, top.ranks_of("n1")) == ("torchrun", (3,))
 
 
+def test_rank_of_a_node_in_skypilots_run_section() -> None:
+    """As NeMo-Run's tasks export it: with four GPUs a node these are not ranks."""
+    task = SKY | {"SKYPILOT_NODE_RANK": "1", "SKYPILOT_NUM_GPUS_PER_NODE": "4"}
+    top = found(task | {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.4"})
+    assert (top.size, top.ranks_of("n1")) == (8, (4, 5, 6, 7))
+    own = found(task | {"RANK": "5", "WORLD_SIZE": "8", "MASTER_ADDR": "10.0.0.4"})
+    assert (own.launcher, own.size, own.ranks_of("n1")) == ("environment", 8, (5,))
+
+
 def test_one_node_of_skypilot_or_sagemaker_is_alone() -> None:
     sky = {"SKYPILOT_NODE_IPS": "10.0.0.4", "SKYPILOT_NODE_RANK": "0", "SKYPILOT_NUM_NODES": "1"}
     maker = {"SM_HOSTS": '["algo-1"]', "SM_CURRENT_HOST": "algo-1", "SM_NUM_GPUS": "1"}
