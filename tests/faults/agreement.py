@@ -458,6 +458,43 @@ wait $other; exit $code
 """Two tasks of srun on each of two nodes, with this mask, in place of one agent a node."""
 
 
+BY_OTHERS = """
+node=$8 p=$1; shift 8
+task() {
+    n=$1; shift
+    %s
+    exec $p run "$@"
+}
+(task 1 "$@") & other=$!
+(task 0 "$@"); code=$?
+wait $other; exit $code
+"""
+"""Two tasks, n, on each of two nodes, with what another launcher sets."""
+
+OF_PALS = (
+    "export PALS_RANKID=$(($node * 2 + $n)) PALS_NODEID=$node PALS_LOCAL_RANKID=$n"
+    " PALS_LOCAL_SIZE=2 PALS_APID=1 PMI_LOCAL_RANK=$n PMI_LOCAL_SIZE=2 PMI_SIZE=4"
+    " PMI_RANK=$(($node * 2 + $n)) CUDA_VISIBLE_DEVICES=%s"
+)
+# srun --het-group=0 … & srun --het-group=1 …: each step counts its own tasks
+OF_TWO_STEPS = (
+    "export SLURM_HET_SIZE=2 SLURM_JOB_ID=7 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=1"
+    " SLURM_STEP_TASKS_PER_NODE=2 SLURM_NODEID=0 SLURM_PROCID=$n SLURM_LOCALID=$n"
+    " SLURM_STEP_NODELIST=n$(($node + 1)) LOCAL_RANK=$n WORLD_SIZE=4 RANK=%s"
+)
+OF_SKYPILOT = """
+node=$8 p=$1; shift 8
+export SKYPILOT_NODE_IPS='n1
+n2' SKYPILOT_NODE_RANK=$node SKYPILOT_NUM_NODES=2 SKYPILOT_NUM_GPUS_PER_NODE=2
+unset MASTER_ADDR MASTER_PORT
+exec $p run "$@"
+"""
+
+
+def by(setting: str) -> tuple[str, ...]:
+    return ("sh", "-c", BY_OTHERS % setting, "sh")
+
+
 def tasks(mask: str) -> tuple[str, ...]:
     return ("sh", "-c", OF_SRUN % mask, "sh")
 
@@ -496,4 +533,15 @@ BY_SRUN = (
         wrap=tasks("$SLURM_LOCALID"),
     ),
 )
-FAULTS = (*SETTINGS, *BY_SRUN, *MACHINES, *PAIRS)
+BY_OTHER_LAUNCHERS = (
+    # as in radical.pilot#3022, on Polaris
+    WorldFault(
+        "ranks of PALS that all have the first GPU's mask",
+        *("agree.env", "gpu-shared", "n1 · rank 0"),
+        subjects=("n1 · rank 1", "n2 · rank 2", "n2 · rank 3"),
+        says="CUDA_VISIBLE_DEVICES is '0' for 2 tasks",
+        machines=machines(2, setup=TWO_GPUS),
+        wrap=by(OF_PALS % "0"),
+    ),
+)
+FAULTS = (*SETTINGS, *BY_SRUN, *BY_OTHER_LAUNCHERS, *MACHINES, *PAIRS)

@@ -9,7 +9,19 @@ from dataclasses import replace
 from typing import Any
 
 from faults.accelerators import RAILS
-from faults.agreement import FILES, HEALTH, NVML, TWO_GPUS, gpus, tasks, tray
+from faults.agreement import (
+    FILES,
+    HEALTH,
+    NVML,
+    OF_PALS,
+    OF_SKYPILOT,
+    OF_TWO_STEPS,
+    TWO_GPUS,
+    by,
+    gpus,
+    tasks,
+    tray,
+)
 from faults.inject import way_for_others
 from faults.naming import ENDPOINT_ALONE, KUBERNETES, SERVICE, STATIC, SUBNET, TO_N1
 from faults.naming import KNOWN as KNOWN_HERE
@@ -154,6 +166,21 @@ WORLDS = (
         machines=machines(2, setup=TWO_GPUS),
         env={"LOCAL_RANK": "0"},
         wrap=tasks("$SLURM_LOCALID"),
+    ),
+    healthy(
+        "ranks of PALS with a GPU's mask each",
+        machines=machines(2, setup=TWO_GPUS),
+        wrap=by(OF_PALS % "$n"),
+    ),
+    healthy(
+        "two sruns, one for each component of a heterogeneous job, whose ranks make one world",
+        machines=machines(2),
+        wrap=by(OF_TWO_STEPS % "$(($node * 2 + $n))"),
+    ),
+    healthy(
+        "the run section of SkyPilot on two nodes",
+        machines=machines(2),
+        wrap=("sh", "-c", OF_SKYPILOT, "sh"),
     ),
     healthy(
         "tasks of srun, and their number as WORLD_SIZE of the batch script",
