@@ -2,7 +2,7 @@
 
 Looks at     RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, NODE_RANK, MASTER_ADDR,
              MASTER_PORT, PET_RDZV_ENDPOINT, and what torchrun (TORCHELASTIC_*), Kubernetes (PET_*,
-             JOB_COMPLETION_INDEX), SLURM and MPI say of the same
+             JOB_COMPLETION_INDEX), Volcano (VC_*_NUM), SLURM and MPI say of the same
 Fails if     a number or port is invalid or out of range; the endpoint of torchrun's static
              rendezvous has no port; MASTER_ADDR is not a host name, or is a loopback address
              although there are several nodes; RANK is set without the rest of what env:// needs;
@@ -36,7 +36,7 @@ from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import plural
 from preflight.identity.across_ranks import faults_across_ranks
-from preflight.identity.consistency import NAMES, NUMBERS, SHOWN, Env, faults
+from preflight.identity.consistency import NAMES, NUMBERS, REPLICAS, SHOWN, Env, faults
 from preflight.model import (
     Blame,
     FindingType,
@@ -62,6 +62,9 @@ MEETING = ("net.name", "net.port", "rdzv.*", "world.*")
 
 # set in every pod (Kubernetes documentation, "Services: environment variables")
 KUBERNETES = "KUBERNETES_SERVICE_HOST"
+
+REPLICAS_MOST = 16
+"""Tasks of a job of Volcano's that are looked at."""
 
 # one number for all tasks, which is right on one of them
 SPREAD = ("launcher-disagrees", "local-rank-differs")
@@ -158,7 +161,8 @@ FINDINGS = {
         who="job author",
         cause="WORLD_SIZE left over from another job, in a shell, an env file or an image; or "
         "computed in the batch script with other numbers than its srun has, which in a "
-        "heterogeneous job starts the first component alone without --het-group=0,1",
+        "heterogeneous job starts the first component alone without --het-group=0,1; or an "
+        "operator that counts pods without a rank",
         means='rank 0: "Timed out … waiting for clients", e.g. 3/8 clients joined: it waits for '
         "ranks that nobody starts; with fewer than are launched, 'rank < size'",
         now="export WORLD_SIZE={right}   on every node",
@@ -293,8 +297,10 @@ class Identity:
 
 def observe(host: Host, ctx: Context) -> Identity:
     environ = host.environ
+    names = [name for name in NAMES if name in environ]
+    names += sorted(name for name in environ if REPLICAS.fullmatch(name))[:REPLICAS_MOST]
     return Identity(
-        values={name: redact(name, environ[name]) for name in NAMES if name in environ},
+        values={name: redact(name, environ[name]) for name in names},
         owned=ctx.local_world_size,
         kubernetes=KUBERNETES in environ,
     )

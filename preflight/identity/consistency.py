@@ -63,6 +63,10 @@ MPI = tuple(
     for name in (*mpi.rank, *mpi.size, *mpi.local_size, *mpi.local_rank)
 )
 POD = "JOB_COMPLETION_INDEX"
+REPLICAS = re.compile(r"VC_\w{1,80}_NUM", re.ASCII)
+"""How many pods a task of Volcano's job has, by its name."""
+OF_TRAINING = ("VC_MASTER_NUM", "VC_WORKER_NUM")
+"""The tasks whose pods its plugin for PyTorch gives a RANK, as they are called by default."""
 MASKS = (
     *("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
     *("ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"),
@@ -368,6 +372,7 @@ def _launcher_faults(env: Env, top: Topology) -> Iterator[Found]:
         return
     yield from _pod_faults(env)
     yield from _index_faults(env)
+    yield from _replica_faults(env)
     yield from _flag_faults(env, top)
     nodes, node = env.number("SLURM_STEP_NUM_NODES") or 1, env.number("SLURM_NODEID")
     left = leftovers(env.values)
@@ -453,6 +458,20 @@ def _pod_faults(env: Env) -> Iterator[Found]:
         likely, present = Confidence.LIKELY, "WORLD_SIZE"
         saw = env.say(*names)
         yield env.fault("launcher-disagrees", saw, wanted, Status.WARN, likely, present=present)
+
+
+def _replica_faults(env: Env) -> Iterator[Found]:
+    """Volcano's WORLD_SIZE that counts pods of tasks which get no RANK (volcano#4166)."""
+    counts = {name: env.number(name) or 0 for name in env.values if REPLICAS.fullmatch(name)}
+    ranked = {name: count for name, count in counts.items() if name in OF_TRAINING}
+    size, with_rank = env.number("WORLD_SIZE"), sum(ranked.values())
+    if "RANK" not in env or "LOCAL_RANK" in env or not 0 < with_rank < sum(counts.values()):
+        return
+    if size == sum(counts.values()):
+        saw = env.say("WORLD_SIZE", *sorted(counts))
+        found = size_mismatch(env, saw, with_rank, " and ".join(sorted(ranked)))
+        other = "the pods of the other tasks get a RANK from their own command"
+        yield found.with_(alternatives=(*found.alternatives, other))
 
 
 def _index_faults(env: Env) -> Iterator[Found]:

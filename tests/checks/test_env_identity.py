@@ -636,8 +636,36 @@ def launched_apart(first: int) -> list[dict[str, str]]:
     ]
 
 
+# a pod of Volcano's with its plugin for PyTorch, beside one that shows TensorBoard (volcano#4166)
+VOLCANO = {
+    **{"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "test-master-0.test", "MASTER_PORT": "23456"},
+    **{"VC_MASTER_NUM": "1", "VC_WORKER_NUM": "1", "VC_TENSORBOARD_NUM": "1"},
+}
 HALF = topology(2, size=4)
 SEVERAL_LAUNCHES = (
+    Case(
+        "Volcano's WORLD_SIZE counts a pod without a rank",
+        one(VOLCANO, kubernetes=True),
+        "world-size-mismatch",
+        FAIL,
+    ),
+    Case("the same once it is fixed", one(VOLCANO | {"WORLD_SIZE": "2"}, kubernetes=True)),
+    Case(
+        "all pods of Volcano's job train",
+        one(VOLCANO | {"WORLD_SIZE": "2", "VC_TENSORBOARD_NUM": ""}, kubernetes=True),
+    ),
+    Case(
+        "Volcano's tasks by other names",
+        one(
+            {k: v for k, v in VOLCANO.items() if k not in ("VC_MASTER_NUM", "VC_WORKER_NUM")}
+            | {"VC_TRAINER_NUM": "2"},
+            kubernetes=True,
+        ),
+    ),
+    Case(
+        "ranks of their own in Volcano's pods",
+        one(VOLCANO | {"LOCAL_RANK": "0"}, kubernetes=True),
+    ),
     Case("two sruns make one world", each(*component(0, 2), *component(2, 2))),
     Case(
         "LOCAL_RANK=0 and a tile of Intel's for each, as in scripts for Aurora",
@@ -796,6 +824,11 @@ def test_variables_of_an_allocation_without_this_node_may_be_left_over(
     (found,) = judged(env_identity, Case("", one(environ), topology=HALF))
     assert found.code == "launcher-disagrees"
     assert bool(found.alternatives) is left_over
+
+
+def test_the_tasks_of_volcanos_job_are_observed(tmp_path: Path) -> None:
+    seen = env_identity.observe(Host(str(tmp_path), VOLCANO | {"VC_WORKER_HOSTS": "a"}), context())
+    assert seen.values == VOLCANO
 
 
 def test_the_other_component_may_bring_the_ranks_that_are_missing() -> None:
