@@ -14,7 +14,8 @@ Fails if     the kernel logged in the last hour that the firmware of a mlx5 HCA 
              common, or two are limited members of their partition by all ports that NCCL takes
 Warns if     some of several HCAs of one model can't be opened; a few ports of one model are down,
              or slower than the others where there are as many as the GPUs ask for, or one whose
-             link has not been up since boot; an InfiniBand port has come up with one lane; the PCIe
+             link has not been up since boot; an InfiniBand port has come up with one lane; a port
+             has at most half of the rate that the same one of the other of two nodes has; the PCIe
              link of a card has half of what it could have, and those of others like it here more;
              NCCL would use InfiniBand and Ethernet together, a slow port that was named or that
              NCCL_IB_HCA takes by a prefix, or one that is not in `ports`; a GID is link-local or
@@ -675,6 +676,7 @@ def _judge_down(
         if not several or any(p.active for p in seen.ports):
             status = Status.WARN
     elif few := seen.few_down(port):
+        left_out = seen.leaves_out(port)
         if hca_selection.unused_everywhere(fabrics, port.name):
             return
         why = f"as the {sum(p.active for p in seen.alike(port))} others like it here"
@@ -684,7 +686,9 @@ def _judge_down(
             p.active for p in hca_selection.same_port(fabrics, port.name).values()
         )
         if used:
-            status = Status.FAIL if few == 1 else Status.WARN
+            status = Status.FAIL if few == 1 and not left_out else Status.WARN
+        elif left_out:
+            return
         else:
             code, status = "port-never-up", Status.WARN
         says += ", was up since boot" if port.was_up else ", not up since boot"
@@ -724,6 +728,13 @@ def _judge_rate(here: Subject, fabrics: Mapping[str, NodeRdma], seen: NodeRdma) 
             continue
         if port.layer == INFINIBAND and port.width.startswith(NARROW) and not port.virtual:
             wanted = "4 lanes, or 2 behind a splitter cable"
+            sure = {"status": Status.WARN, "confidence": Confidence.CERTAIN}
+            slow.add(port, "rate-low", _describe_rate(port), wanted, **sure)
+            continue
+        best, fast = max(((rate, node) for node, rate in like.items()), default=(0.0, ""))
+        if len(like) == 2 and 2 * port.rate <= best and not port.virtual:
+            # which of two is right no majority says; but the faster one shows what the card can do
+            wanted = f"{best:g} Gb/s, as on {fast}"
             slow.add(port, "rate-low", _describe_rate(port), wanted, status=Status.WARN)
             continue
         twins = hca_selection.faster_twins(seen, port)

@@ -207,6 +207,19 @@ CASES = (
         "port-down",
         WARN,
     ),
+    Case("a spare that NCCL_IB_HCA leaves out", fabric(*rails(8, down(2)), rule="^mlx5_2")),
+    Case(
+        "a port that was up, which NCCL_IB_HCA leaves out",
+        fabric(*rails(8, down(2, was_up=True)), rule="^mlx5_2"),
+        "port-down",
+        WARN,
+    ),
+    Case(
+        "a spare that NCCL_IB_HCA takes by its prefix",
+        fabric(*rails(8, down(2)), rule="mlx5"),
+        "port-never-up",
+        WARN,
+    ),
     Case("two spares of eight", fabric(*rails(8, down(2), down(3))), "port-never-up", WARN),
     Case("one of four", fabric(*rails(4, down(2, was_up=True))), "port-down", FAIL),
     Case("one of three may be a spare", fabric(*rails(3, down(2)))),
@@ -318,8 +331,21 @@ CASES = (
         subject="n1 · mlx5_3 · port 1",
     ),
     Case(
-        "without twins neither of two nodes is the one that differs",
+        "100 Gb/s beside 400 of the same card on two nodes",
         nodes(fabric(port(0, rate=100.0)), fabric(port(0))),
+        "rate-low",
+        WARN,
+        topology=job(),
+        subject="n1 · mlx5_0 · port 1",
+    ),
+    Case(
+        "slower cards on one of two nodes",
+        nodes(fabric(port(0, rate=100.0, kind="MT4119")), fabric(port(0))),
+        topology=job(),
+    ),
+    Case(
+        "two nodes whose cards are all behind splitter cables",
+        nodes(fabric(port(0, rate=200.0, width="2X NDR")), fabric(port(0, rate=200.0))),
         topology=job(),
     ),
     Case(

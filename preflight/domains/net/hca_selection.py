@@ -104,6 +104,10 @@ class NodeRdma:
     def named(self, port: RdmaPort) -> bool:
         return self.parsed.means(port.device, port.number)
 
+    def leaves_out(self, port: RdmaPort) -> bool:
+        """Whether NCCL_IB_HCA keeps NCCL from this one."""
+        return bool(self.rule) and not self.parsed.admits(port.device, port.number)
+
     def alike(self, port: RdmaPort) -> tuple[RdmaPort, ...]:
         """The ports of the same make that are meant for the same as far as one can see: not a
         virtual function, not the spare port of a card whose other port is in use."""
