@@ -857,6 +857,7 @@ HEALTHY = (
         Row("child_works", args=(how,), launcher=SHELL, word=how)
         for how in ("computes", "downloads", "unpacks")
     ),
+    Row("child_works", args=("unpacks", "trained"), launcher=SHELL, word="trained"),
     Row("join", nproc=3, launcher=SHELL),
     Row("accumulation", launcher=SHELL),
     Row("workers"),
@@ -935,6 +936,7 @@ AT_LENGTH = frozenset(
         *("swallowed_forward", "finally_barrier"),
         *("asks_dead_server", "tracker", "ring_all", "evaluates_ddp", "backtracks", "free_ports"),
         *("own_message_hard", "asks_api-one-long", "uploads", "child_works-computes"),
+        "child_works-trained",
         *("child_works-unpacks", "groups_in_other_order"),
         *("made_late", "raised_at_step-subprocess", "gan-subprocess", "gan-module"),
         *("ragged", "pipeline", "overlap", "forgives", "single", "own_hook"),

@@ -371,8 +371,8 @@ class Pace:
                samples
     collectives  a step: calls, and their median size in bytes
     workers    of the DataLoader; cpus: those that the rank may use for itself, 0 where not known
-    mean       seconds of a step over all looks, 0 where not known: far more than `step` where a few
-               took very long (an evaluation, a checkpoint)
+    mean       seconds of a step over all looks, 0 where there were none: far more than `step` where
+               a few took very long (an evaluation, a checkpoint), or all of them were over before
     """
 
     rank: int | None = None

@@ -70,6 +70,17 @@ def test_what_a_process_gives_back_at_its_end_is_not_counted() -> None:
         assert [rss >> 20 for _, _, rss, _ in growth.samples] == kept
 
 
+@pytest.mark.parametrize(("steps", "mean"), [([20] * 4, 9.0), ([20, 23, 26, 29], 1.0)])
+def test_looks_after_the_last_step_are_none_of_a_usual_one(steps: list[int], mean: float) -> None:
+    """A rank that waits for a program after its steps is not slower in every step."""
+    history = History(1, 0.0)
+    for at, done in enumerate(steps):
+        told = {"stack": [["/job/t.py", 4, "f", True]], "steps": done}
+        history.add_sample(ProcessSample(3.0 * at, 0.0, 0, pulse=told))
+    dump = {"durations": [[n, 0.02] for n in range(20)]}
+    assert aggregate.pace_of(history, dump).mean == pytest.approx(mean)
+
+
 def test_what_a_child_says_when_it_crashes_is_not_its_parents() -> None:
     here = (Frame("train.py", 3, "step", own=True),)
     assert aggregate.end_of(None, 1.0, -6, here).frames == here
