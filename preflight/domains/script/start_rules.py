@@ -41,16 +41,21 @@ IDENTITY = ("WORLD_SIZE", "RANK", "LOCAL_RANK")
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 ASKED = name_set("RANK LOCAL_RANK is_torchelastic_launched TORCHELASTIC_RUN_ID")
 AVAILABLE = "is_nccl_available"
+DEFAULT_PORT = "29500"
+"""Of torchrun's static rendezvous."""
+AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
 TORCHRUN = ("torch.distributed.run", "torch.distributed.launch", "torchrun")
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
     """What the command line says of a launcher of torch's: ranks per node and nodes; 0 where it
-    says nothing, or where there is no such launcher."""
+    says nothing, or where there is no such launcher. `port`: of its store, empty where it takes a
+    free one or the command line leaves it open."""
 
     ranks: int = 0
     nodes: int = 0
+    port: str = ""
 
     @property
     def world(self) -> int:
@@ -62,16 +67,22 @@ def launch_of(argv: Sequence[str]) -> Started:
     start = next((i for i, word in enumerate(argv) if _is_torchrun(argv, i)), None)
     if start is None:
         return Started()
-    told = {"nproc-per-node": "1", "nnodes": "1"}
+    told = {"nproc-per-node": "1", "nnodes": "1", "master-port": "", "rdzv-endpoint": ""}
+    free = False
     words = list(argv[start + 1 :])
     for number, word in enumerate(words):
         if word.endswith(".py"):
             break
-        name, given, value = word.lstrip("-").replace("_", "-").partition("=")
+        name, given, value = word.lstrip("-").partition("=")
+        name = name.replace("_", "-")
+        free = free or name in ("standalone", "rdzv-backend")
         if word.startswith("--") and name in told:
             told[name] = value if given else (words[number + 1 : number + 2] or [""])[0]
-    numbers = [int(v) if v.isdecimal() and len(v) < 6 else 0 for v in told.values()]
-    return Started(*numbers)
+    ranks, nodes, port, endpoint = told.values()
+    numbers = [int(v) if v.isdecimal() and len(v) < 6 else 0 for v in (ranks, nodes)]
+    if endpoint:
+        port = endpoint.rpartition(":")[2]
+    return Started(*numbers, port or ("" if free else DEFAULT_PORT))
 
 
 def _is_torchrun(argv: Sequence[str], number: int) -> bool:
@@ -88,6 +99,7 @@ def hardcoded(program: Program, seen: Mentions, launch: Started) -> Iterator[Hit
     if seen.framework:
         return
     own = bool(seen.names & OWN_PROCESSES)
+    meets = not own and _meets_at_torchruns(program)
     for module in program.modules:
         for scope, call in calls_of(module, INIT):
             if open_ended(call) or _may_be_left_out(module, call):
@@ -97,6 +109,8 @@ def hardcoded(program: Program, seen: Mentions, launch: Started) -> Iterator[Hit
         for scope, node, name, value in _variables(module):
             if not _may_be_left_out(module, node):
                 yield from _variable(module, scope, node, (name, value), launch, own)
+                if name == "MASTER_PORT" and meets and not _parameter(scope):
+                    yield from _port(module, scope, node, value, launch)
 
 
 def _may_be_left_out(module: Module, node: ast.AST) -> bool:
@@ -197,6 +211,30 @@ def _variable(
         other += f", the launcher starts {launch.world} ranks"
         if (name, value) != ("WORLD_SIZE", str(launch.world)):
             yield from module.hit("rendezvous-hardcoded", node, scope, other)
+
+
+def _meets_at_torchruns(program: Program) -> bool:
+    """Whether the ranks look for torchrun's store where the variables say it is."""
+    inits = [call for module in program.modules for _, call in calls_of(module, INIT)]
+    spoken = any(
+        isinstance(node, ast.Constant) and node.value == AGENT_STORE
+        for module in program.modules
+        for scope in module.scopes
+        for node in scope.nodes
+    )
+    here = [c for c in inits if not (open_ended(c) or len(c.args) > 1)]
+    plain = all(not (keyword(c, "init_method") or keyword(c, "store")) for c in here)
+    return bool(inits) and plain and len(here) == len(inits) and not spoken
+
+
+def _port(
+    module: Module, scope: NameScope, node: ast.AST, value: str, launch: Started
+) -> Iterator[Hit]:
+    """Torchrun holds the store itself: at another port no rank listens, and all wait in vain."""
+    if launch.ranks and value.isdecimal() and value != launch.port:
+        where = f"torchrun holds the store at {launch.port or 'a port of its own'}"
+        other = f"MASTER_PORT is {value[:40]}, {where}"
+        yield from module.hit("rendezvous-hardcoded", node, scope, other)
 
 
 def _parameter(scope: NameScope) -> bool:

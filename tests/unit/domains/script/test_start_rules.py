@@ -17,6 +17,9 @@ from preflight.domains.script.start_rules import (
 HEAD = "import os\nimport torch.distributed as dist\n"
 
 
+PORT_SET = "os.environ['MASTER_PORT'] = '12355'\n"
+
+
 def program(text: str) -> Program:
     return Program((parse_module((HEAD + text).encode(), "train.py"),), ())
 
@@ -24,12 +27,18 @@ def program(text: str) -> Program:
 @pytest.mark.parametrize(
     ("argv", "found"),
     [
-        ("torchrun --nproc-per-node=4 train.py --nnodes 9", Started(4, 1)),
-        ("/opt/bin/torchrun --nnodes 2 --nproc_per_node 8 train.py", Started(8, 2)),
-        ("srun -N2 python -m torch.distributed.run --nproc-per-node=2 train.py", Started(2, 1)),
-        ("torchrun --nnodes=1:4 --nproc-per-node=auto train.py", Started(0, 0)),
-        ("torchrun train.py", Started(1, 1)),
-        ("torchrun --nproc-per-node", Started(0, 1)),
+        ("torchrun --nproc-per-node=4 train.py --nnodes 9", Started(4, 1, "29500")),
+        ("/opt/bin/torchrun --nnodes 2 --nproc_per_node 8 train.py", Started(8, 2, "29500")),
+        (
+            "srun -N2 python -m torch.distributed.run --nproc-per-node=2 train.py",
+            Started(2, 1, "29500"),
+        ),
+        ("torchrun --nnodes=1:4 --nproc-per-node=auto train.py", Started(0, 0, "29500")),
+        ("torchrun train.py", Started(1, 1, "29500")),
+        ("torchrun --standalone --nproc-per-node=2 train.py", Started(2, 1)),
+        ("torchrun --master-port 12355 --nproc-per-node=2 train.py", Started(2, 1, "12355")),
+        ("torchrun --rdzv-backend=c10d --rdzv-endpoint=n1:29400 train.py", Started(1, 1, "29400")),
+        ("torchrun --nproc-per-node", Started(0, 1, "29500")),
         ("python train.py --nproc-per-node=4", Started()),
         ("", Started()),
     ],
@@ -62,6 +71,26 @@ def test_what_torchrun_is_told(argv: str, found: Started) -> None:
         ("os.environ['MASTER_ADDR'] = '127.0.0.1'\n", Started(4, 1), 0),
         ("os.environ['MASTER_ADDR'] = args.host\n", Started(4, 2), 0),
         ("os.environ['MASTER_PORT'] = '29501'\n", Started(4, 2), 0),
+        (f"{PORT_SET}dist.init_process_group('gloo')\n", Started(4, 1, "29500"), 1),
+        (f"{PORT_SET}dist.init_process_group('gloo', rank=r, world_size=n)\n", Started(4, 1), 1),
+        (f"{PORT_SET}dist.init_process_group('gloo')\n", Started(4, 1, "12355"), 0),
+        (f"{PORT_SET}dist.init_process_group('gloo')\n", Started(), 0),
+        (f"{PORT_SET}dist.init_process_group('gloo', init_method=url)\n", Started(4, 1), 0),
+        (f"{PORT_SET}dist.init_process_group('gloo', store=s)\n", Started(4, 1), 0),
+        (f"if alone:\n  {PORT_SET}dist.init_process_group('gloo')\n", Started(4, 1), 0),
+        (
+            f"{PORT_SET}del os.environ['TORCHELASTIC_USE_AGENT_STORE']\n"
+            "dist.init_process_group('gloo')\n",
+            Started(4, 1),
+            0,
+        ),
+        (
+            "def setup(rank, size):\n"
+            f"  {PORT_SET}  dist.init_process_group('gloo', rank=rank, world_size=size)\n"
+            "mp.spawn(setup, nprocs=4)\n",
+            Started(1, 1),
+            0,
+        ),
         ("os.environ['LOCAL_RANK'] = '0'\n", Started(4, 1), 1),
         ("os.environ['LOCAL_RANK'] = '0'\n", Started(), 0),
         ("os.environ['RANK'] = str(i)\n", Started(4, 1), 0),
