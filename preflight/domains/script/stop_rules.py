@@ -28,7 +28,7 @@ from preflight.domains.script.source import (
 Loop = ast.For | ast.AsyncFor | ast.While
 PARALLEL = ("ddp", "distributeddataparallel", "fsdp", "fullyshard", "fully_shard")
 """In a name, of a function too that wraps a model elsewhere."""
-STOPS = ("early", "stop", "patience", "no_improve", "wait", "counter", "plateau")
+STOPS = ("early", "stop", "patience", "no_improve", "wait", "counter", "plateau", "bad_")
 PLAIN_CALLS = name_set(
     "float int min max abs item mean sum len round isnan isinf isfinite sqrt exp log detach cpu"
 )
