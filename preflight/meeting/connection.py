@@ -32,6 +32,10 @@ CHUNK = 1 << 18
 REST_CHUNKS = 24
 """That are read of a connection that is over: as much as Linux keeps of one by itself (6 MiB)."""
 
+SEGMENT = 1200
+"""Bytes of a segment: with its headers it passes where IPv6 does (1280), through any tunnel. Where
+larger packets are lost, net.payload has to find it, and can't if the meeting is lost with them."""
+
 READ, WRITE = 1, 2  # selectors.EVENT_READ, EVENT_WRITE
 
 
@@ -186,6 +190,12 @@ class Wire:
 
 def _asleep(events: int) -> None:
     """Nothing comes any more."""
+
+
+def keep_segments_small(sock: socket.socket) -> None:
+    """Before it connects or listens: the other end then sends no larger segments either."""
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT)
 
 
 def line_of(message: Any) -> bytes:

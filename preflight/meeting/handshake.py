@@ -352,6 +352,7 @@ def listen(port: int) -> list[socket.socket]:
 def _bound(sock: socket.socket, address: str, port: int) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        wire.keep_segments_small(sock)
         sock.bind((address, port))
         sock.listen(4096)
     except OSError:

@@ -174,6 +174,8 @@ class Attendance:
         except OSError as error:
             self._step(error=_name(error.errno))
             return
+        if not local:
+            connection.keep_segments_small(sock)
         code = 0
         try:
             code = sock.connect_ex(rung.ip if local else (rung.ip, rung.port))

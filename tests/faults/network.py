@@ -162,6 +162,7 @@ def vpn(number: int) -> str:
     )
 
 
+MANY_SETTINGS = {f"UCX_X{number}": "y" * 60 for number in range(40)}
 N1, N2, N3 = "10.77.0.1", "10.77.0.2", "10.77.0.3"
 THREE = ("n1", "n2", "n3")
 
@@ -681,6 +682,23 @@ WIRES = (
         "blackhole-node",
         "n3",
         breaks={"n3": [drop_longer(1300)]},
+    ),
+    # what an agent says of an environment like a user's is longer than a packet
+    WorldFault(
+        "rank 0's node loses what is longer than 1300 bytes, and all have many settings",
+        "net.payload",
+        "blackhole-node",
+        "n1",
+        breaks={"n1": [drop_longer(1300)]},
+        env=MANY_SETTINGS,
+    ),
+    WorldFault(
+        "n3 loses what it sends above 1270 bytes, and all have many settings",
+        "net.payload",
+        "blackhole-node",
+        "n3",
+        breaks={"n3": [firewall("long segments", "meta length > 1270 drop", hook="output")]},
+        env=MANY_SETTINGS,
     ),
     speed(
         "n2 has 2 Mbit/s",

@@ -144,6 +144,15 @@ def test_all_ranks_come_and_get_a_seat(party: Party) -> None:
     assert (seat.node, seat.number, seat.nodes, seat.voice, seat.met) == ("n2", 2, 3, True, 4)
 
 
+def test_what_both_ends_say_passes_where_long_packets_are_lost(party: Party) -> None:
+    guest = party.guest(1)
+    party.until(party.all_here)
+    for wire in (guest._wire, party.guest_of(1).wire):
+        assert wire is not None
+        most = wire.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
+        assert most <= connection.SEGMENT
+
+
 def test_two_machines_of_one_name_are_two_nodes(party: Party) -> None:
     party.guest(1, host="gpu")
     party.guest(2, 3, host="gpu")
@@ -647,10 +656,11 @@ def test_a_guest_that_says_too_much_is_given_up(party: Party, monkeypatch: Any, 
     monkeypatch.setattr(coordinator, "KEPT_OF_GUEST", 1 << 20)
     loud, other = party.guest(1), party.guest(2)
     party.until(party.all_here)
-    assert loud._wire is not None
+    wire = loud._wire
+    assert wire is not None
     if what == "a line without end":  # nor may a sign of life end it
         party.guests.remove(loud)
-        party.loop.unwatch(loud._wire.sock)
+        wire.wake_with(lambda events: None)
     for number in range(200):
         if what == "values":
             loud.send_seen(f"a.b{number}", "n1", Seen([f"{number:050}"] * 200))
@@ -658,7 +668,7 @@ def test_a_guest_that_says_too_much_is_given_up(party: Party, monkeypatch: Any, 
             loud.send_said(Said(f"group{number}", 1, "t", ["x" * 50] * 200, None))
         else:
             with contextlib.suppress(Gone):
-                loud._wire.send_line(b"[" * 12_000)
+                wire.send_line(b"[" * 12_000)
         if number % 20 == 0:
             party.turn()
     party.until(lambda: bool(party.guest_of(1).lost))
