@@ -249,6 +249,8 @@ def observe(host: Host, ctx: Context) -> GpuLinks:
         raise CannotObserve(f"nvmlInit: {answer.text} ({answer.code})")
     if not answer.count:
         raise NotApplicable("no GPU is given to this job")
+    if not answer.gpus:
+        raise CannotObserve(f"NVML took too long to start: none of {answer.count} GPUs was asked")
     if {nvlink.STATE, nvlink.P2P} <= {*answer.refused} | (
         {nvlink.P2P} if answer.count == 1 else set()
     ):

@@ -622,3 +622,11 @@ def test_the_last_mark_names_what_hangs(tmp_path: Path) -> None:
             process.kill()
             process.communicate()
         assert marks[-1] == mark
+
+
+def test_a_driver_that_starts_slowly_is_asked_all_the_same(tmp_path: Path) -> None:
+    """Without persistence mode nvmlInit takes seconds: a row without anything is no ✓."""
+    slow = nvml.settings(4, {"sleep_ms.nvmlInit": 700})
+    seen = nvml.observed("gpu.links", slow, root=tmp_path, seconds=1.0)
+    assert len(seen.value.joined.gpus) == 4
+    assert len(seen.value.joined.pairs) == 6

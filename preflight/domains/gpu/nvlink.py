@@ -157,6 +157,10 @@ class Pair:
         return f"{self.one}/{self.other}"
 
 
+LEAST = 0.5
+"""Seconds: calls about links take milliseconds each, once NVML has started."""
+
+
 @dataclass(frozen=True, slots=True)
 class GpuTopology:
     """What NVML and /sys say. `code` is NVML's error when it could not start.
@@ -182,7 +186,8 @@ class GpuTopology:
 
 
 def read_topology(host: Host, mark: Callable[[str], None], seconds: float) -> GpuTopology:
-    """What joins the GPUs. Nothing further is asked of NVML once `seconds` are over."""
+    """What joins the GPUs. Nothing further is asked of NVML once `seconds` are over, or LEAST more
+    where the driver took all of them to start."""
     until = time.monotonic() + seconds
     answer = in_session(host, mark, lambda nvml: _read_all(host, nvml, mark, until))
     if isinstance(answer, NvmlFailure):
@@ -200,6 +205,7 @@ def read_topology(host: Host, mark: Callable[[str], None], seconds: float) -> Gp
 def _read_all(host: Host, nvml: Any, mark: Callable[[str], None], until: float) -> GpuTopology:
     mark("nvmlDeviceGetCount")
     count = nvml.nvmlDeviceGetCount()
+    until = max(until, time.monotonic() + LEAST)
     driver = _call_or_none(nvml, nvml.nvmlSystemGetDriverVersion)
     refused: set[str] = set()
     handles: list[Any] = []

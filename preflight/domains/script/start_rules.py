@@ -79,10 +79,10 @@ def launch_of(argv: Sequence[str]) -> Started:
         if word.startswith("--") and name in told:
             told[name] = value if given else (words[number + 1 : number + 2] or [""])[0]
     ranks, nodes, port, endpoint = told.values()
-    numbers = [int(v) if v.isdecimal() and len(v) < 6 else 0 for v in (ranks, nodes)]
+    count, most = (int(v) if v.isdecimal() and len(v) < 6 else 0 for v in (ranks, nodes))
     if endpoint:
         port = endpoint.rpartition(":")[2]
-    return Started(*numbers, port or ("" if free else DEFAULT_PORT))
+    return Started(count, most, port or ("" if free else DEFAULT_PORT))
 
 
 def _is_torchrun(argv: Sequence[str], number: int) -> bool:
