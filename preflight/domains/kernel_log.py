@@ -34,6 +34,8 @@ AER = re.compile(
     rf"(?:message )?received(?: from)?:? ({ADDRESS})",
     re.ASCII,
 )
+# aer.c too, where the firmware has handled the error first (APEI), in which case no port reports it
+BY_FIRMWARE = re.compile(rf"({ADDRESS}): (?:AER: )?aer_uncor_severity: 0x", re.ASCII)
 # drivers/pci/pcie/err.c, and until Linux 5.8 aer's: after an uncorrected error anywhere above it
 # the link of this device was reset, and its driver can't go on (NVIDIA's has no handlers)
 UNRECOVERED = re.compile(
@@ -69,6 +71,9 @@ def pcie_errors(text: str) -> DeviceError | None:
     if not told and (lost := UNRECOVERED.search(text)):
         words = "not recovered from an uncorrected PCIe error"
         return DeviceError(lost[1], words, True, 1, 0.0)
+    if not told and (firmware := BY_FIRMWARE.search(text)):
+        words = "uncorrected PCIe error, reported by the firmware"
+        return DeviceError(firmware[1], words, False, 1, 0.0)
     if not told:
         return None
     words = f"uncorrected ({told[2].lower()})" if told[1] and told[2] else "corrected"

@@ -125,6 +125,17 @@ HEALTH = (
         **ON_4,
     ),
     Fault(
+        "an uncorrected error of one GPU's PCIe link that the firmware has handled first",
+        "gpu.health",
+        "pcie-errors",
+        "n1 · GPU 1",
+        status="warn",
+        exit=0,
+        setup=SAYS.format("nvidia 0000:28:00.0: AER: aer_uncor_severity: 0x00062010"),
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
         "uncorrected errors of one GPU's PCIe link",
         "gpu.health",
         "pcie-errors",

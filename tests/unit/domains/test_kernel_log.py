@@ -58,6 +58,11 @@ def machine(root: Path, *lines: str) -> Host:
             True,
         ),
         (
+            f"nvidia {BUS}: AER: aer_uncor_severity: 0x00062010",
+            "uncorrected PCIe error, reported by the firmware",
+            False,
+        ),
+        (
             f"nvidia {BUS}: device has no AER-aware driver",
             "not recovered from an uncorrected PCIe error",
             True,
@@ -74,6 +79,8 @@ def test_pcie(line: str, words: str, fatal: bool) -> None:
         f"pcieport {BUS}: AER: enabled with IRQ 26",
         "acpi PNP0A08:00: _OSC: OS now controls [PCIeHotplug PME AER PCIeCapability LTR]",
         "AER: Corrected error received: zz",
+        f"nvidia {BUS}: AER: aer_status: 0x00000001, aer_mask: 0x00000000",
+        "{1}[Hardware Error]:   aer_uncor_severity: 0x00062010",
         f"snd_hda_intel {BUS}: AER: can't recover (no error_detected callback)",
     ],
 )
