@@ -192,8 +192,8 @@ FINDINGS = {
         "or torch listens or connects",
         text="end the program that holds the ports, or widen net.ipv4.ip_local_port_range",
         commands=(
-            Command("ss -tan | awk '{{print $1}}' | sort | uniq -c", "the node"),
-            Command("ss -tanp | grep -o 'users:((\"[^\"]*' | sort | uniq -c", "the node, as root"),
+            Command("ss -s", "the node"),
+            Command("ss -tanp", "the node, as root: whose they are"),
         ),
         blame=Blame.NODE,
         explains=("net.name", "net.mesh", "rdzv.*", "world.*"),
