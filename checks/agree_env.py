@@ -150,6 +150,10 @@ FINDINGS = {
 }
 
 
+CROSSED = 3
+"""Masks that are quoted."""
+
+
 @dataclass(frozen=True, slots=True)
 class TaskGpus:
     """What of the GPUs a task sees that has an environment of its own: the entries of its
@@ -236,6 +240,7 @@ def _task_gpus(host: Host) -> TaskGpus | None:
 def judge(world: World[Environment], expect: Expect) -> Iterator[Found]:
     yield from _shared_gpus(world)
     yield from _shared_local_ranks(world)
+    yield from _crossed_masks(world)
     gpus = any(e.gpus for e in world.seen.values())
     groups: dict[tuple[str, Status, tuple[str, ...], Confidence], list[SettingDifference]] = {}
     for found in _differences(world):
@@ -320,6 +325,39 @@ def _shared_local_ranks(world: World[Environment]) -> Iterator[Found]:
                 "the script sets CUDA_VISIBLE_DEVICES itself before it uses CUDA",
             ),
             fields={"local": str(local)},
+        )
+
+
+def _crossed_masks(world: World[Environment]) -> Iterator[Found]:
+    """Tasks of a node that come to one GPU by masks of their own: of a mask with one entry that
+    one, of a longer one the entry of LOCAL_RANK. One mask for several tasks is judged above."""
+    comes: dict[tuple[str, str, object], dict[str, Environment]] = {}
+    for key, seen in world.seen.items():
+        task = seen.task
+        mask = task.mask if task is not None else None
+        number = 0 if mask is not None and len(mask) == 1 else seen.local
+        if task is not None and mask is not None and number is not None and number < len(mask):
+            # where control groups part them, a number means another GPU for each
+            comes.setdefault((place_of(key)[0], mask[number], task.devices), {})[key] = seen
+    for (node, entry, _), there in comes.items():
+        masks = {seen.task.mask for seen in there.values() if seen.task is not None}
+        if len(masks) < 2:
+            continue
+        told = [
+            f"CUDA_VISIBLE_DEVICES={','.join(seen.task.mask)[:80]}"
+            + f", LOCAL_RANK={seen.local}" * (len(seen.task.mask) > 1)
+            + f" on {world.subject(key)}"
+            for key, seen in list(there.items())[:CROSSED]
+            if seen.task is not None and seen.task.mask is not None
+        ]
+        yield Found(
+            "gpu-shared",
+            tuple(map(world.subject, sorted(there, key=lambda key: place_of(key)[1] or 0))),
+            saw=f"{'; '.join(told)}: GPU {entry[:60]} of {node} for each",
+            expected="a GPU of its own for each task",
+            confidence=Confidence.LIKELY,
+            alternatives=("the script sets CUDA_VISIBLE_DEVICES itself before it uses CUDA",),
+            fields={"gpus": "one GPU"},
         )
 
 

@@ -86,6 +86,15 @@ def local_ranks(name: str, tasks: Case, *locals_: int | None, shared: Status | N
     return dataclasses.replace(tasks, name=name, saw=saw, code=code, status=shared)
 
 
+def taken(tasks: Case, *locals_: int | None) -> Case:
+    """These tasks with a LOCAL_RANK each."""
+    return local_ranks("", tasks, *locals_)
+
+
+def crossed(name: str, tasks: Case, *locals_: int | None) -> Case:
+    return shared(name, taken(tasks, *locals_))
+
+
 def shared(name: str, tasks: Case) -> Case:
     return dataclasses.replace(tasks, name=name, code="gpu-shared", status=Status.FAIL)
 
@@ -121,6 +130,12 @@ CASES = (
     local_ranks("LOCAL_RANK=0 for all, parted by control groups", tasks("0", "0", each=1), 0, 0),
     local_ranks("LOCAL_RANK=0 for all, whose masks begin differently", tasks("0,1", "1,0"), 0, 0),
     apart("a mask for each task", tasks("0", "1", "2", "3")),
+    crossed("one GPU by lists in another order", tasks("0,1", "1,0"), 0, 1),
+    crossed("one GPU by a mask alone and a list", tasks("1", "0,1"), 0, 1),
+    crossed("one GPU by its UUID", tasks("GPU-1f", "GPU-2a,GPU-1f"), None, 1),
+    apart("lists in another order, and one LOCAL_RANK each", taken(tasks("0,1", "1,0"), 0, 0)),
+    apart("no LOCAL_RANK tells which of a list", taken(tasks("1", "0,1"), None, None)),
+    apart("lists parted by control groups", taken(tasks("0,1", "1,0", each=2), 0, 1)),
     apart("parted by control groups, each sees its own as 0", tasks("0", "0", "0", each=1)),
     apart("all masks show all GPUs", tasks(*["0,1,2,3"] * 4)),
     apart("no mask, and as many GPUs", tasks(None, None, None, None)),
