@@ -12,7 +12,7 @@ import re
 import selectors
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from preflight.domains.job.record import Frame
@@ -187,9 +187,13 @@ def uncaught(folder: str, most: int) -> Iterator[tuple[int, Mapping[str, Any]]]:
 def frames_from_json(told: object, most: int) -> tuple[Frame, ...]:
     """Frames as preflight_responder.py sends them: the innermost, and those of the user's code."""
     found = [frame_from_json(entry) for entry in told[:200]] if isinstance(told, list) else []
-    sane = [one for one in found if one is not None]
-    kept = sane[: most // 2] + [one for one in sane[most // 2 :] if one.own]
-    return tuple(kept[:most])
+    return innermost_and_own([one for one in found if one is not None], most)
+
+
+def innermost_and_own(stack: Sequence[Frame], most: int) -> tuple[Frame, ...]:
+    """What is kept of a stack, the innermost first."""
+    kept = (*stack[: most // 2], *(one for one in stack[most // 2 :] if one.own))
+    return kept[:most]
 
 
 def frames_to_json(stack: Iterable[Frame]) -> list[list[object]]:

@@ -17,7 +17,7 @@ from importlib import metadata
 from itertools import takewhile
 
 from preflight.domains.job.record import FRAMES, NO_PTRACE, NO_PYSPY, Frame
-from preflight.rehearsal.client import LIBRARIES, LIMIT, parse_json
+from preflight.rehearsal.client import LIBRARIES, LIMIT, innermost_and_own, parse_json
 from preflight.sanitize import one_line
 
 NAME = "py-spy"
@@ -167,13 +167,13 @@ def parse_dump(told: bytes, pid: int) -> tuple[Frame, ...] | None:
     main = _main_thread(told, pid)
     if main is None:
         return None
-    frames = _frames(main)
+    frames = innermost_and_own(_frames(main), FRAMES)
     if any(f.function == SHUTDOWN[1] and f.file.endswith(SHUTDOWN[0]) for f in frames):
         others = [_frames(t.get("frames")) for t in _threads(told) if t.get("frames") != main]
         others = [thread for thread in others if any(f.own for f in thread)]
         if len(others) == 1:  # which of several is no daemon can't be told from outside
-            frames = (*others[0][: max(0, FRAMES - len(frames))], *frames)
-    return frames[:FRAMES]
+            frames = (*innermost_and_own(others[0], max(0, FRAMES - len(frames))), *frames)
+    return frames
 
 
 def parse_arguments(told: bytes, pid: int) -> dict[str, str]:

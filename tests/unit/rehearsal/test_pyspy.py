@@ -158,3 +158,8 @@ def test_what_could_not_be_read_is_read_again(
     tries.unlink()
     program.write_text("#!/bin/sh\necho Permission denied >&2\nexit 1\n")
     assert pyspy.stacks([7])[1].startswith(pyspy.NO_PTRACE)
+
+
+def test_below_a_deep_library_the_users_line_is_kept() -> None:
+    deep = [place("sync", "/venv/lib/site-packages/torchmetrics/metric.py", n) for n in range(30)]
+    assert told([*deep, place("evaluate"), place("main")])[-2:] == ["evaluate", "main"]
