@@ -13,7 +13,8 @@ Warns if     a rank waits for its DataLoader in 30 % of its time (in 50 % with a
              NCCL, a rank spends half of its step in own code between the optimizer and the next
              forward, in which it waits for nothing, the others 40 % of a step less, and its GPU has
              pauses; the same without GPUs from 30 % on, where the others' backward pass takes
-             longer; the payload of a collective grows from call to call, to three times its size,
+             longer; ranks may run on fewer CPUs than they are, where the command has more; the
+             payload of a collective grows from call to call, to three times its size,
              or half as much again where nearly all of 40 calls carry more than the one before
 Undecided    fewer than 8 steps or 10 samples; not a rehearsal (preflight rehearse -- CMD)
 Not covered  what a GPU itself takes for its part of a step; whether it waits in NCCL, in steps of
@@ -50,6 +51,7 @@ from preflight.inference import ENOUGH, outliers
 from preflight.model import (
     Blame,
     CannotObserve,
+    Command,
     Confidence,
     Doing,
     Found,
@@ -60,6 +62,7 @@ from preflight.model import (
     Subject,
     Swimlane,
     World,
+    place_of,
 )
 
 CHECK = replace(REHEARSAL, required=False)
@@ -152,6 +155,17 @@ FINDINGS = {
         means="no error at all: each call takes longer than the previous one, until it times out "
         "or the rank runs out of memory",
         text="change {line!s} to send only what is new since the last call, or limit its size",
+    ),
+    "cpus-shared": slowing(
+        headline="{at} may only run on {cpus}: {seen}",
+        cause="os.sched_setaffinity, taskset, numactl or a binding library with the same numbers "
+        "for each rank, such as those of SLURM_LOCALID, which torchrun does not set",
+        means="no error at all: the ranks and their DataLoader workers take turns, and the other "
+        "CPUs are idle",
+        text="bind each rank by LOCAL_RANK to CPUs of its own, those next to its GPU, or do not "
+        "bind them",
+        commands=(Command("taskset -cp PID", "the node, for each rank"),),
+        explains=("job.pace:rank-slow", "job.pace:loader-bound"),
     ),
     "rank-slow": slowing(
         headline="{at} is slower than the others, which wait for it in every step",
@@ -276,6 +290,7 @@ def judge(world: World[Pace], expect: Expect) -> Iterator[Found]:
         yield _small(ranks)
     if growing := _growing(world):
         yield growing
+    yield from _crowded(world)
 
 
 def _ranks(world: World[Pace]) -> tuple[Rank, ...]:
@@ -357,6 +372,27 @@ def _growing(world: World[Pace]) -> Found | None:
         alternatives=("a curriculum: longer samples or larger batches on purpose",),
         fields={"line": str(worst.frame)},
     )
+
+
+def _crowded(world: World[Pace]) -> Iterator[Found]:
+    """Ranks of a node that were bound to the same CPUs, fewer than they are themselves, where the
+    command could use more."""
+    bound: dict[tuple[str, tuple[int, ...]], dict[str, Pace]] = {}
+    for key, pace in world.seen.items():
+        if pace.pinned:
+            bound.setdefault((place_of(key)[0], pace.pinned), {})[key] = pace
+    for (node, cpus), there in bound.items():
+        if len(there) > len(cpus):
+            named = rank_list(cpus).replace("rank", "CPU", 1)
+            ranks = [pace.rank for pace in there.values() if pace.rank is not None]
+            yield Found(
+                "cpus-shared",
+                tuple(rank_subject(world.subject(key), pace.rank) for key, pace in there.items()),
+                saw=f"{plural(len(there), 'rank')} of {node} on {plural(len(cpus), 'CPU')}",
+                expected="a CPU of its own for each rank at least",
+                confidence=Confidence.CERTAIN,
+                fields={"at": rank_list(ranks) or node, "cpus": named},
+            )
 
 
 def _grows(payload: Volume) -> bool:

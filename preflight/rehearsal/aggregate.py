@@ -56,6 +56,8 @@ Place = tuple[str, int]
 """Host and port."""
 FALL = 0.8
 """A process that ends falls below this part of what it had from one look to the next."""
+CPUS = 4096
+"""Numbers of CPUs that are kept of a rank."""
 PAYLOADS = 8
 """Lines of which it is kept what they carry."""
 LENGTHY, WHOLE = ("out of memory", "ncclUnhandled", "finished reduction"), 2000
@@ -230,6 +232,7 @@ def pace_of(history: History, dump: Mapping[str, Any], cpus: float = 0.0) -> Pac
         workers=history.loader.workers if history.loader else 0,
         cuda=history.gpu_limit > 0,
         cpus=cpus,
+        pinned=tuple(sorted(history.pinned)[:CPUS]),
         thread=_busiest(history),
     )
 

@@ -124,6 +124,8 @@ class ProcessSample:
     below: float = 0.0
     """CPU of its children alone, in seconds."""
     moved: Moved = NOTHING
+    pinned: frozenset[int] = frozenset()
+    """The CPUs that it may run on, where they are fewer than those that preflight may."""
 
 
 def count_of(told: Mapping[str, Any], name: str) -> int:
@@ -192,6 +194,7 @@ class History:
     """Of that, its children's."""
     moves: Moved = NOTHING
     """Bytes in the last seconds."""
+    pinned: frozenset[int] = frozenset()
     state: str = ""
     wchan: str = ""
     children: tuple[ChildProcess, ...] = ()
@@ -234,7 +237,7 @@ class History:
     def add_sample(self, look: ProcessSample) -> None:
         """Take one look into account."""
         self._use_cpu(look)
-        self.state, self.wchan = look.state, look.wchan
+        self.state, self.wchan, self.pinned = look.state, look.wchan, look.pinned
         gone = {c.pid for c in self.children} - {c.pid for c in look.children}
         dead = {c.pid for c in look.children if c.state in ("Z", "X")}
         before = {c.pid for c in self.children if c.state in ("Z", "X")}

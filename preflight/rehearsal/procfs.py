@@ -276,9 +276,9 @@ def shared_memory() -> tuple[int, int]:
     return (told.f_blocks - told.f_bfree) * told.f_frsize, told.f_bavail * told.f_frsize
 
 
-def cpus(pid: int) -> int:
-    """How many a process may run on."""
+def cpus(pid: int) -> frozenset[int]:
+    """Those that a process may run on: its main thread's."""
     try:
-        return len(os.sched_getaffinity(pid))
+        return frozenset(os.sched_getaffinity(pid))
     except OSError:
-        return 0
+        return frozenset()

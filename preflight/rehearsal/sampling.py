@@ -36,6 +36,7 @@ def sample_process(
     further = [s for p in tree_below(pid, apart) if (s := procfs.stat(p)) is not None]
     burnt = sum(s.cpu for s in further)
     waits = procfs.wchan(pid)
+    cpus = procfs.cpus(pid)
     return ProcessSample(
         at=time.monotonic(),
         cpu=found.cpu + burnt,
@@ -48,6 +49,7 @@ def sample_process(
         shm=procfs.shared_memory()[0],
         below=burnt,
         moved=moved,
+        pinned=cpus if cpus < procfs.cpus(0) else frozenset(),
     )
 
 

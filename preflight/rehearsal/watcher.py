@@ -316,7 +316,7 @@ class Watcher:
             self.ends[pid] = (time.monotonic(), None)
             return
         self.births[pid] = found.began if found is not None else 0
-        self.cpus[pid] = procfs.cpus(pid)
+        self.cpus[pid] = len(procfs.cpus(pid))
         self.pidfds[descriptor] = pid
         self.poll.register(descriptor, select.POLLIN)
 

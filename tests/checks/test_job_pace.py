@@ -121,6 +121,13 @@ def growing(**changes: Any) -> dict[str, Any]:
 
 
 LOADER, SMALL, SLOW = "loader-bound", "small-collectives", "rank-slow"
+
+
+def pinned(*cpus: tuple[int, ...]) -> dict[str, Any]:
+    """Ranks of a node, and the CPUs on which each may run; none where it is not bound."""
+    return ranks(*(pace(pinned=of) for of in cpus))
+
+
 WARN = Status.WARN
 
 
@@ -208,6 +215,12 @@ HEALTHY = (
 )
 
 CASES = (
+    Case("both ranks on one CPU", pinned((0,), (0,)), "cpus-shared", Status.WARN),
+    Case("four on two", pinned(*[(0, 1)] * 4), "cpus-shared", Status.WARN),
+    Case("a CPU each", pinned((0,), (1,))),
+    Case("two on two, with which they share nothing else", pinned((0, 1), (0, 1))),
+    Case("free to run anywhere", pinned((), ())),
+    Case("one is bound", pinned((0,), ())),
     *HEALTHY,
     Case("a thread computes", threaded(0.9), SLOW, WARN, subject="n1 · rank 0"),
     Case("data", ranks(STARVED), LOADER, WARN, subject="n1 · rank 0"),

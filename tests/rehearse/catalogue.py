@@ -601,6 +601,7 @@ FAULTS = (
     warned("holds_lock", "rank-busy", 1, limit=24.0),
     warned("tokenises", "rank-busy", 0, args=("600",), limit=24.0, launcher=SHELL),
     warned("backtracks", "rank-busy", 1, limit=24.0, launcher=SHELL),
+    warned("pinned", "cpus-shared", 0, 1, check=PACE, line=False, args=("SLURM_LOCALID",)),
     warned("loader_dominates", "loader-bound", 0, 1, check=PACE, line=False, launcher=SHELL),
     warned("many_small", "small-collectives", 0, 1, check=PACE, line=False, launcher=SHELL),
     warned("games_shared", "payload-grows", 0, 1, check=PACE, launcher=SHELL),
@@ -831,6 +832,7 @@ HEALTHY = (
     Row("deepspeed_zero", args=("none",), needs="deepspeed", word="none"),
     Row("reads_output", args=("16",), launcher=SHELL),
     Row("groups_of_pairs", nproc=4, launcher=SHELL, word="in-order"),
+    Row("pinned", args=("LOCAL_RANK",), word="by-rank"),
     *(
         Row("store_waits", nproc=3, args=(how,), word=how, launcher=SHELL)
         for how in ("downloads", "computes", "limited")

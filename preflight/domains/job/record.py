@@ -416,6 +416,8 @@ class Pace:
     """Of the lines that carried most at last."""
     thread: BusyThread | None = None
     """The one beside the main thread that used most of the CPU."""
+    pinned: tuple[int, ...] = ()
+    """The CPUs that its main thread may run on, where the command could use more."""
 
 
 @dataclass(frozen=True, slots=True)
