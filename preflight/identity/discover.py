@@ -178,6 +178,14 @@ def discover(
         )
     # a rank beyond the size is env.identity's to judge
     size = size or rank + 1
+    typed_size = nodes if node_rank is not None and nproc == 1 else None
+    if typed_size not in (None, size) and "size" in reading.facts:
+        name = reading.facts["size"].source.removeprefix("env ")
+        raise PreflightError(
+            f"{nproc_source} 1 and {FLAG} {nodes} make {nodes} ranks, but {name}={size} says that "
+            f"{launcher.name} has started {size}: leave --node-rank out, or unset {name} and its "
+            "like if another launch left them over"
+        )
     here = here or _ranks_beside(reading, rank, size)
     if nodes is not None:
         reading.noted("nodes", nodes, FLAG)

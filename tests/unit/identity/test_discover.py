@@ -674,3 +674,15 @@ def test_a_batch_script_of_a_heterogeneous_job_sees_all_its_nodes() -> None:
         assert found(environ).facts["job_nodes"].value == "3"
     assert "job_nodes" not in found({"SLURM_HET_SIZE": "2", "SLURM_JOB_NUM_NODES": "1"}).facts
     assert "job_nodes" not in found({"SLURM_HET_SIZE": "9" * 9}).facts
+
+
+LEFT_OVER = {"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "16"}
+
+
+def test_a_typed_world_beside_the_variables_of_another_launch_is_refused() -> None:
+    with pytest.raises(PreflightError, match="OMPI_COMM_WORLD_SIZE=16 says that Open MPI has"):
+        found(LEFT_OVER, nproc=1, nodes=2, node_rank=1, meet="h1:29500")
+    # as many ranks as nodes, or no number of the node that was typed
+    one_each = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}
+    assert found(one_each, nproc=1, nodes=2, node_rank=1, meet="h1:29500").size == 2
+    assert found(LEFT_OVER, nodes=2, meet="h1:29500").size == 16
