@@ -968,6 +968,8 @@ AT_LENGTH = frozenset(
         *("games_shared", "games_shared-new", "first_batch", "first_batch-draws"),
         *("first_batch-kept", "groups_of_its_own", "groups_of_its_own-local"),
         *("late_at_monitored_barrier", "learns_nothing-evaluates"),
+        *("copies_apart-right", "slow_thread-reporter", "asks_api", "shares_twice-subset"),
+        *("ties_lost-assign", "trains_too_little-list", "holds_lock"),
         *("exits-event", "exits-workers", "exits-uploads", "store_waits-prefix"),
         *("store_waits-unset", "store_waits-computes", "store_waits-limited"),
         *("ddp-agent-late", "slow_rank-all", "attempts-doubles", "attempts-workers"),
