@@ -227,7 +227,7 @@ def _count(told: object, name: str) -> int:
 
 
 def parse_ranks(told: object) -> list[int]:
-    """`[0, 1]`, as text; nothing of what is no whole list of numbers."""
+    """`[0, 1]`, as text."""
     words = told.strip("[]").split(",")[:4096] if isinstance(told, str) else []
     return [int(w) for w in words if w.strip().isdecimal() and len(w) < 9]
 

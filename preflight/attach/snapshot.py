@@ -159,13 +159,14 @@ def _group_made(stack: Sequence[Frame], told: Mapping[str, str]) -> Group | None
 
 
 def _look_at_workers(histories: Iterable[History]) -> None:
-    """Where the workers are that a DataLoader waits for."""
-    for history in histories:
-        if history.awaits_workers:
-            places = pyspy.samples([c.pid for c in history.children if c.name == LOADER_WORKER])
-            history.children = tuple(
-                replace(child, frame=places.get(child.pid)) for child in history.children
-            )
+    """Where the workers are that DataLoaders wait for: of all ranks at once, within one time."""
+    waiting = [history for history in histories if history.awaits_workers]
+    workers = [c.pid for h in waiting for c in h.children if c.name == LOADER_WORKER]
+    places = pyspy.samples(workers) if workers else {}
+    for history in waiting:
+        history.children = tuple(
+            replace(child, frame=places.get(child.pid)) for child in history.children
+        )
 
 
 def _unchanged_ras(first: Ras, asked: float, histories: Mapping[int, History]) -> Ras | None:
