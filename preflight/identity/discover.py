@@ -179,7 +179,8 @@ def discover(
     # a rank beyond the size is env.identity's to judge
     size = size or rank + 1
     typed_size = nodes if node_rank is not None and nproc == 1 else None
-    if typed_size not in (None, size) and "size" in reading.facts:
+    # where the names are those of env://, a wrong WORLD_SIZE is env.identity's to judge
+    if launcher.rank != ENV.rank and "size" in reading.facts and typed_size not in (None, size):
         name = reading.facts["size"].source.removeprefix("env ")
         raise PreflightError(
             f"{nproc_source} 1 and {FLAG} {nodes} make {nodes} ranks, but {name}={size} says that "

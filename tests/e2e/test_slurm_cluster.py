@@ -129,7 +129,8 @@ def test_a_driver_that_may_just_be_slow_drains_nobody(site: Site) -> None:
         site.cluster["n3"].sh("rm -r /run/nvidia-persistenced")
         ended = site.run("n3")
     assert ended.code == 0, (ended, site.cluster.state("n3"))
-    assert ended.seconds < 8
+    # 8 s are the prolog's; the job that it lets through starts and ends in the same measure
+    assert ended.seconds < 12
     assert site.cluster.settled("n3", "idle") == ("idle", "")
 
 

@@ -686,3 +686,6 @@ def test_a_typed_world_beside_the_variables_of_another_launch_is_refused() -> No
     one_each = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}
     assert found(one_each, nproc=1, nodes=2, node_rank=1, meet="h1:29500").size == 2
     assert found(LEFT_OVER, nodes=2, meet="h1:29500").size == 16
+    # a WORLD_SIZE of its own is judged, with all that the other nodes say
+    torchs = {"RANK": "1", "WORLD_SIZE": "8", "MASTER_ADDR": "h1", "MASTER_PORT": "29500"}
+    assert found(torchs, nproc=1, nodes=2, node_rank=1).size == 8
