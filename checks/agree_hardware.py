@@ -49,7 +49,10 @@ from preflight.model import (
 
 # what is only a consequence: of nodes that can't talk, of large packets that don't pass, of one
 # slow node, of what only NCCL minds
-TALK = ("net.mesh", "net.payload", "net.speed", "rdzv.store", "world.*")
+TALK = (
+    *("rdzv.reach:lost", "rdzv.reach:nothing-received", "net.mesh", "net.payload", "net.speed"),
+    *("rdzv.store", "world.*"),
+)
 LARGE = ("net.payload", "net.speed", "world.*")
 SLOW = ("net.speed", "world.bandwidth")
 NCCL_ONLY = ("world.nccl", "world.bandwidth")

@@ -5,8 +5,9 @@ Looks at     64 B, 1400 B, 9000 B, 64 KiB and 1 MiB over every edge of net.mesh,
              with its checksum; all but the last over eleven more connections from other source
              ports; the path MTU that the kernel found and the packets that it retransmitted
 Fails if     data from some size on never arrives, although it is retransmitted, on all connections
-             of an edge or on some of them; data arrives corrupted; no node can connect to a port
-             of one, after net.mesh could to another one
+             of an edge or on some of them; one packet of seven or more is lost on an edge; data
+             arrives corrupted; no node can connect to a port of one, after net.mesh could to
+             another one
 Warns if     some connections lose packets each time that they are used, and others none; it arrives
              late after retransmissions (the kernel found a smaller size that passes:
              net.ipv4.tcp_mtu_probing), or the time is over before all of it has arrived
@@ -70,6 +71,7 @@ from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import duration, plural, size
+from preflight.inference import BOTH, INBOUND
 from preflight.model import (
     Blame,
     Cell,
@@ -117,6 +119,13 @@ LOSSY, STALLS, LUCK = 3, 2, 0.01
 MOST = 0.6
 # at least this share loses nothing, else the loss is not that of single paths
 CLEAN = 0.25
+
+# the least share of an edge's packets that are sent again, and their least number, with which TCP
+# comes to a fraction of its speed on any network. A queue that overflows once, when a connection
+# finds out how fast it may be, loses less; of single bad paths most connections lose nothing
+HEAVY, HEAVY_COUNT = 0.15, 10
+HEADERS = 52
+"""Bytes of a packet that are IPv4's and TCP's, with its timestamps."""
 
 # without any progress: time for four repetitions. Where tcp_mtu_probing is set, the kernel tries
 # smaller packets at the fifth, some 6 seconds after the first packet
@@ -216,6 +225,25 @@ FINDINGS = {
         text="exclude {node!s} and {to!s}; disable the offloads one by one, then replace the NIC",
         commands=(Command("ethtool -K {interface} tso off gso off gro off", "{node}"),),
         blame=Blame.NODE,
+    ),
+    "packets-lost": FindingType(
+        headline="packets are lost: {seen}",
+        who="cluster administrator, then network administrator",
+        cause="a bad cable or transceiver, or a limit that drops what comes too fast (a policer on "
+        "the switch port or in the firewall); in one direction alone, the receiving card or the "
+        "rule that polices what comes in",
+        means="collectives take many times as long or do not end: 'Timed out waiting …ms for recv "
+        "operation to complete'; init may pass",
+        text="run without {node!s}; look for errors at its card and at its switch port, and for "
+        "limits in its firewall",
+        commands=(
+            Command(
+                "ip -s -s link show dev {interface}; tc -s qdisc show dev {interface}", "{node}"
+            ),
+            Command("nft list ruleset; iptables-save", "{node}"),
+        ),
+        blame=(Blame.NETWORK, Blame.NODE),
+        explains=("net.speed", "world.*", "rdzv.store"),
     ),
     "payload-slow": FindingType(
         headline="messages are delayed: {seen}",
@@ -436,6 +464,16 @@ def judge(world: World[Payload], expect: Expect) -> Iterator[Found]:
     sweeps = world.once(_sweeps)
     known = {e: s for e, s in sweeps.items() if s.result in KNOWN}
     paths = _paths_by_edge(world)
+    most = {e for e, p in paths.items() if e in known and p.clean < CLEAN * p.tried}
+    heavy = {e: share for e in sorted(most) if (share := _heavy_loss(known[e]))}
+    # beside one of which it is sure, those of which most connections lose something
+    losing = list(suspects(most if heavy else (), known))
+    losing = [one for one in losing if {*one.edges} & {*heavy}]
+    for suspect in losing:
+        yield _packets_lost(world, suspect, heavy, known)
+    # what is lost at random may now and then be all that a connection sends for seconds
+    known = {e: s for e, s in known.items() if not _at(losing, e)}
+    paths = {e: p for e, p in paths.items() if not _at(losing, e)}
     thin = {e: p for e, p in paths.items() if 0 < p.stalled < p.tried}
     if sum(p.stalled for p in thin.values()) < STALLS:
         thin = {}
@@ -474,7 +512,57 @@ def judge(world: World[Payload], expect: Expect) -> Iterator[Found]:
     closed = list(_closed(world, sweeps))
     yield from closed
     told = {s.node for found in closed for s in found.subjects}
-    yield from _unanswered(world, set(known) | {edge for edge in sweeps if edge[1] in told})
+    told_of = {e for e in sweeps if e[1] in told or _at(losing, e)}
+    yield from _unanswered(world, set(known) | told_of)
+
+
+def _heavy_loss(sweep: Sweep) -> float:
+    """The share of packets that an edge sent again, where it is large; else 0."""
+    if sweep.result not in (OK, SLOW, UNFINISHED) or sweep.retransmits < HEAVY_COUNT:
+        return 0.0
+    segment = max((sweep.mtu or 1500) - HEADERS, 500)
+    # of a size that did not pass all may have been sent
+    tried = SIZES[: len(sweep.seconds) + (sweep.result == UNFINISHED)]
+    packets = sum(-(-length // segment) for length in tried)
+    share = sweep.retransmits / (packets + sweep.retransmits)
+    return share if share >= HEAVY else 0.0
+
+
+def _at(losing: Iterable[Suspect], edge: Pair) -> bool:
+    """Whether an edge is of a node, or between two, that lose so much: of a connection the
+    acknowledgements go the other way."""
+    return any(
+        one.names[0] in edge if one.what == NODE else edge in one.edges or edge[::-1] in one.edges
+        for one in losing
+    )
+
+
+def _packets_lost(
+    world: World[Payload],
+    suspect: Suspect,
+    heavy: Mapping[Pair, float],
+    known: Mapping[Pair, Sweep],
+) -> Found:
+    shares = sorted(heavy[e] for e in suspect.edges if e in heavy)
+    some = "" if shares[0] == shares[-1] else f"{shares[0]:.0%} to "
+    ended = sum(known[e].result == UNFINISHED for e in suspect.edges)
+    late = f", and {plural(ended, 'connection')} did not end in time" if ended else ""
+    node, to = suspect.ends
+    at = {BOTH: "to and from", INBOUND: "to"}.get(suspect.at, "from")
+    where = f"{at} {node}" if suspect.what == NODE else f"between {node} and {to}"
+    if suspect.what in (ALL, SPLIT):
+        where = "between the nodes"
+    return Found(
+        "packets-lost",
+        suspect.subjects(world.topology),
+        saw=f"{some}{shares[-1]:.0%} of what is sent {where} is sent again{late} · "
+        f"{suspect.where(known)}",
+        expected="no packet, or one of thousands",
+        blame=suspect.blame,
+        confidence=Confidence.POSSIBLE if suspect.what == EITHER else Confidence.LIKELY,
+        alternatives=suspect.alternatives("the port or interface"),
+        fields=_advice_fields(world, suspect),
+    )
 
 
 def _closed(world: World[Payload], sweeps: Mapping[Pair, Sweep]) -> Iterator[Found]:

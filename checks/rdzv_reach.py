@@ -221,6 +221,21 @@ FINDINGS: Mapping[str, FindingType] = {
         "it happens there again",
         blame=(Blame.UNKNOWN, Blame.NETWORK),
     ),
+    "nothing-received": FindingType(
+        headline="packets from {leader} to {host} are lost, and what {host} sends arrives",
+        who="network administrator",
+        cause="a cable or receiver that damages what comes in, a limit or a firewall that drops "
+        "it, or another machine with the MAC or IP address of {host!s} (a cloned image)",
+        means="the other ranks wait for {host!s} in their next collective, up to its timeout; init "
+        "may pass, and some connections work",
+        text="look for errors at the card of {host} and at its switch port, and for a second "
+        "machine with its addresses; exclude it until then",
+        commands=(
+            Command("ip -s -s link; ip -br link", "{host}"),
+            Command("ip neigh", "{leader}"),
+        ),
+        blame=(Blame.NODE, Blame.NETWORK),
+    ),
     "agent-paused": FindingType(
         headline="preflight on {host} was stopped for a while: it got no CPU time",
         who="whoever runs {host}",

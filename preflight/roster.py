@@ -13,6 +13,9 @@ from preflight.model import Mark
 SILENT = "no sign of life"
 """How it begins why somebody was lost of whom nothing was heard any more, not even an end."""
 
+GAVE_UP = "it gave the host up"
+"""How an agent's goodbye begins that lost the host of the meeting, and could still say so."""
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:

@@ -38,7 +38,7 @@ from preflight.meeting.protocol import (
     slack,
 )
 from preflight.model import Observation
-from preflight.roster import SILENT, Attempt
+from preflight.roster import GAVE_UP, SILENT, Attempt
 from preflight.sanitize import escaped
 from preflight.serde import encode, weight
 
@@ -415,7 +415,7 @@ class Attendance:
     def _keep_alive(self, now: float) -> None:
         if now - self._heard > silence(self.agents):
             self.lost = f"{SILENT} for {now - self._heard:.0f} s"
-            self.leave(f"it gave the host up: {self.lost}")
+            self.leave(f"{GAVE_UP}: {self.lost}")
         elif now - self._beat >= pause(self.agents):
             self._beat = now
             clock = [self.clock.offset, self.clock.uncertainty]

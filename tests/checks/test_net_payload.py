@@ -97,6 +97,8 @@ FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED
 
 NOBODY = tuple(Sweep(n, "Gloo", (), "stalled") for n in (-1, 0, 2, 99))
 UP = stopped(4, "unfinished")
+LOSSY = Sweep(0, "Gloo", (*FINE[:3], 0.9), "unfinished", 257, 1500)
+A_BIT_LOSSY = Sweep(0, "Gloo", FINE, "ok", 40, 1500)
 BULKY = Sweep(0, "Gloo", (*FINE[:3], 0.9, 3.5), "ok", 20, 1500)
 
 CASES = (
@@ -180,6 +182,47 @@ CASES = (
     case("found a smaller size", 4, payload(4, into(2, 4, late())), "payload-slow", WARN, "n2"),
     case("time was up", 4, payload(4, into(2, 4, UP)), "payload-slow", WARN, "n2"),
     case("a slow network is no matter of sizes", 4, payload(4, into(2, 4, stopped(4, "slow")))),
+    case(
+        "what goes to one is lost in part",
+        4,
+        along(4, into(2, 4, ALL_LOSE), payload(4, into(2, 4, LOSSY))),
+        "packets-lost",
+        FAIL,
+        "n2",
+    ),
+    case(
+        "the same, and all of some connections' tries were lost the other way",
+        4,
+        along(
+            4,
+            {**into(2, 4, ALL_LOSE), (2, 0): Paths(0, 12, stalled=2, clean=9)},
+            payload(4, {**into(2, 4, LOSSY), (1, 2): stopped(3)}),
+        ),
+        "packets-lost",
+        FAIL,
+        "n2",
+    ),
+    case(
+        "of two nodes",
+        2,
+        along(2, {(0, 1): ALL_LOSE}, payload(2, {(0, 1): LOSSY})),
+        "packets-lost",
+        FAIL,
+        "n0->n1",
+    ),
+    case(
+        "everybody's packets",
+        3,
+        along(3, every(3, ALL_LOSE), payload(3, every(3, LOSSY))),
+        "packets-lost",
+        FAIL,
+        "job",
+    ),
+    case(
+        "one of twenty is lost: net.speed says it",
+        4,
+        along(4, into(2, 4, ALL_LOSE), payload(4, into(2, 4, A_BIT_LOSSY))),
+    ),
     case("its queues overflow", 4, payload(4, into(2, 4, BULKY))),
     case("a busy machine is no lossy network", 4, payload(4, {(0, 1): late(1.9, 0)})),
     case("one packet again is no fault", 4, payload(4, {(0, 1): late(0.3, 1)})),

@@ -22,7 +22,7 @@ from preflight.model import (
     Status,
     Topology,
 )
-from preflight.roster import Arrival, Attempt, Roll, Stranger
+from preflight.roster import GAVE_UP, Arrival, Attempt, Roll, Stranger
 from support.cases import Case, judged, topology
 
 PORT = 29500
@@ -866,6 +866,27 @@ DISCONNECTED: tuple[Row, ...] = (
         blame=Blame.NETWORK,
         sure=Confidence.POSSIBLE,
         says=("it lives, and lost n1: Connection reset by peer", "broke at n1", "broke at n4"),
+    ),
+    row(
+        "one of several was heard to the end and heard nothing: what comes to it is lost",
+        here(hosting(*ALL[:3], came(4, lost=f"{GAVE_UP}: {QUIET}")), n4=guest(4, lost=QUIET)),
+        "nothing-received",
+        subject="n4",
+        about=("n4",),
+        blame=Blame.NODE,
+        sure=Confidence.LIKELY,
+        says=("n4 (pid 104, 10.0.0.4), ranks 6-7", "the others heard n1 all the time"),
+    ),
+    row(
+        "one of two was heard to the end and heard nothing",
+        {"n1": hosting(*ALL[:1], came(2, lost=f"{GAVE_UP}: {QUIET}"), size=4)},
+        "nothing-received",
+        topology=nodes(1, 2, size=4),
+        subject="n1->n2",
+        about=("n1",),
+        blame=Blame.NETWORK,
+        sure=Confidence.POSSIBLE,
+        says=("packets are lost at n1", "packets are lost at n2"),
     ),
     row(
         "one of two fell silent: nobody can tell",

@@ -22,7 +22,7 @@ from preflight.model import (
     World,
 )
 from preflight.nodeset import folded, same_host
-from preflight.roster import SILENT, Arrival, Roll
+from preflight.roster import GAVE_UP, SILENT, Arrival, Roll
 
 PAUSED = 5.0
 """Seconds; a little less than the silence after which somebody is given up."""
@@ -145,6 +145,9 @@ def _lost_guests(
             confidence=Confidence.LIKELY,
             fields={"host": arrival.node, "pid": str(arrival.pid)},
         )
+        if arrival.lost.startswith(GAVE_UP) and _fell_silent(arrival.lost):
+            yield _deaf(arrival, view, machines)
+            continue
         # one to which a reset still came was not cut off: packets were lost, on any part of the way
         reached = arrival.node in alive and not _fell_silent(alive[arrival.node])
         if _fell_silent(arrival.lost) and (machines == 1 or reached):
@@ -154,6 +157,26 @@ def _lost_guests(
             yield finding.with_(confidence=Confidence.POSSIBLE, alternatives=mine)
         else:
             yield finding
+
+
+def _deaf(arrival: Arrival, view: MeetingView, machines: int) -> Found:
+    """A guest that was heard to the end and heard nothing itself. That others heard the host says
+    on which end it is."""
+    link = Subject(Kind.LINK, view.node, ranks=view.host.ranks, to=arrival.node)
+    alone = machines == 1
+    ends = (f"at {view.node}", f"at {arrival.node}", "between them")
+    others = "" if alone else f" · the others heard {view.node} all the time"
+    return Found(
+        "nothing-received",
+        (link if alone else node_of(arrival),),
+        saw=f"{who(arrival)}, {rank_list(arrival.ranks)}, came after {duration(arrival.at)} and "
+        f"said: {arrival.lost[:120]}{others}",
+        expected="what each agent sends reaches the others",
+        blame=Blame.NETWORK if alone else Blame.NODE,
+        confidence=Confidence.POSSIBLE if alone else Confidence.LIKELY,
+        alternatives=tuple(f"packets are lost {end}" for end in ends) if alone else (),
+        fields={"host": arrival.node, "leader": view.node},
+    )
 
 
 def _lost_between_two(
