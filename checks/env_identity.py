@@ -36,6 +36,7 @@ from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import plural
 from preflight.identity.across_ranks import faults_across_ranks
+from preflight.identity.addresses import loopback
 from preflight.identity.consistency import NAMES, NUMBERS, REPLICAS, SHOWN, Env, faults
 from preflight.model import (
     Blame,
@@ -308,7 +309,12 @@ def observe(host: Host, ctx: Context) -> Identity:
 
 def judge(world: World[Identity], expect: Expect) -> Iterator[Found]:
     envs = _environments(world)
-    found = [*_faults_of_each(envs, world.topology)]
+    named = _first_is_named(envs)
+    found = [
+        fault
+        for fault in _faults_of_each(envs, world.topology)
+        if fault.code != "address-loopback" or {s.node for s in fault.subjects} != {named}
+    ]
     launched = {f.subjects for f in found if f.code == "launcher-disagrees"}
     found += faults_across_ranks(envs, launched, world.topology)
     # equal faults of many ranks are one finding
@@ -324,6 +330,14 @@ def judge(world: World[Identity], expect: Expect) -> Iterator[Found]:
             subjects=tuple(sorted(subjects, key=lambda s: not s.node)),  # who is there first
             saw="; ".join(seen[:SHOWN]) + more,
         )
+
+
+def _first_is_named(envs: Sequence[Env]) -> str:
+    """The node of rank 0, where all others have another name for it than the loopback: what is
+    written there leads to itself, and torch listens at all addresses."""
+    first = next((env.node for env in envs if env.holds_first), "")
+    others = [env.values.get("MASTER_ADDR", "") for env in envs if env.node != first]
+    return first if others and not any(loopback(name) or not name for name in others) else ""
 
 
 def _right_by_chance(group: Sequence[Found], envs: Sequence[Env]) -> Iterator[Subject]:

@@ -56,7 +56,7 @@ from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import duration
-from preflight.identity.addresses import every_address, flaw
+from preflight.identity.addresses import every_address, flaw, loopback
 from preflight.model import (
     Blame,
     CannotObserve,
@@ -388,6 +388,8 @@ def _judge_nodes(world: World[Names]) -> Iterator[Found]:
     several = world.topology.several_nodes
     met = world.topology.met
     leading = next((seen for here, seen in world.each() if 0 in here.ranks), None)
+    masters = {here.node: o.master.name for here, o in world.each() if o.master is not None}
+    unnamed = {node for node, name in masters.items() if loopback(name)}
     for here, seen in world.each():
         yield from _judge_speed(here, seen)
         if seen.master is not None and seen.master.error:
@@ -396,7 +398,10 @@ def _judge_nodes(world: World[Names]) -> Iterator[Found]:
             yield from _judge_late(here, seen.master, *seen.late)
             leader = 0 in here.ranks and not _master_on_other_node(here, world)
             proven = met > world.topology.ranks_on(here.node)
-            yield from _judge_master(here, seen, seen.master, several, leader, leading, proven)
+            named = len(masters) > 1 and unnamed <= {here.node}
+            yield from _judge_master(
+                here, seen, seen.master, several, leader, leading, proven, named
+            )
         if several:
             yield from _judge_own(here, seen, world)
 
@@ -529,9 +534,10 @@ def _judge_master(
     leader: bool,
     leading: Names | None,
     proven: bool,
+    named: bool,
 ) -> Iterator[Found]:
     """`leading`: what the node of rank 0 saw, where it is known; `proven`: others met rank 0 at
-    MASTER_ADDR."""
+    MASTER_ADDR; `named`: all others that are known have a name for it that is no loopback's."""
     name, found = master.name[:80], master.found
     away = [ip for ip in found if ip not in seen.local and not is_loopback(ip)]
     leads = f"MASTER_ADDR {name!r} is {', '.join(found[:4])}"
@@ -555,8 +561,9 @@ def _judge_master(
     elif several and not away and all(is_loopback(ip) for ip in found):
         # the name of rank 0's own node may lead to the loopback there, and elsewhere to the node;
         # an operator of Kubernetes calls it localhost, others 0.0.0.0, and torch listens at all
-        # addresses there
-        known = 0 in here.ranks and (seen.inside == "kubernetes" or every_address(name))
+        # addresses there: who met has another name for it
+        usual = seen.inside == "kubernetes" or every_address(name) or (proven and named)
+        known = 0 in here.ranks and usual
         if (written and not known) or 0 not in here.ranks:
             found_as = finding("master-loopback")
             what = "an address to listen at" if every_address(name) else "a loopback address"

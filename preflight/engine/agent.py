@@ -14,7 +14,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -265,6 +265,11 @@ HOPELESS = 3.0
 """Seconds for which an agent looks for others that can't get together with it."""
 
 
+ALONE = 6.0
+"""Seconds for which the node of rank 0 waits for others that may have another name for it, where
+MASTER_ADDR is its own loopback: mostly it is that everywhere, and nobody comes."""
+
+
 def _company(
     workers: Workers, chosen: Config, here: Topology, catalogue: registry.Catalogue
 ) -> Company | None:
@@ -283,10 +288,12 @@ def _company(
         topology=here,
         version=__version__,
         token=os.environ.get("PREFLIGHT_TOKEN", ""),
-        patience=min(chosen.arrive, chosen.deadline, HOPELESS if never_meets(here) else math.inf),
+        patience=min(chosen.arrive, chosen.deadline, _longest_wait(here)),
         store=store,
         local_rank=local_rank,
-        loopback=here.several_nodes and loopback(here.master_addr) and not _listens(here),
+        loopback=here.several_nodes
+        and loopback(here.master_addr)
+        and not _on_first_node(here.nodes[0].ranks, local_rank),
         may_come=not flaw(here.master_addr),
     )
     workers.relaying = True
@@ -294,12 +301,18 @@ def _company(
     return Company(agent, workers, voice=local_rank in (None, 0), pairs=pairs)
 
 
-def _listens(here: Topology) -> bool:
-    """Whether rank 0 is here, under an address that the others may know another way: an operator
-    gives its pod localhost and the others its service's name, and somebody writes 0.0.0.0. torch
-    listens at all addresses, and so does this agent."""
+def _on_first_node(ranks: Sequence[int], local_rank: int | None) -> bool:
+    """Whether rank 0 is on this node, where torch listens at all addresses, and so do we."""
+    return 0 in ranks or ranks[:1] == (local_rank,)
+
+
+def _longest_wait(here: Topology) -> float:
+    """Seconds. An operator of Kubernetes gives rank 0's pod localhost and the others its service's
+    name, and somebody writes 0.0.0.0: these may well come as late as in any job."""
+    if never_meets(here):
+        return HOPELESS
     known = "KUBERNETES_SERVICE_HOST" in os.environ or every_address(here.master_addr)
-    return known and 0 in here.nodes[0].ranks
+    return ALONE if here.several_nodes and loopback(here.master_addr) and not known else math.inf
 
 
 def _part(company: Company, node: Node) -> str:

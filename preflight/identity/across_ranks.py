@@ -92,9 +92,16 @@ def _master_addr_faults(envs: list[Env], top: Topology) -> Iterator[Found]:
     """A MASTER_ADDR that differs. Two names may well be one host's: whoever met by them has proved
     it, and where they lead is for net.name and rdzv.reach. It is a fault where the name is that of
     a node without rank 0."""
-    # an operator gives localhost to the first pod alone
-    named = [e for e in envs if not (e.holds_first and loopback(e.values.get("MASTER_ADDR", "")))]
     first = next((n for n in top.nodes if 0 in n.ranks), None)
+    # an operator gives localhost to the first pod alone, and it leads all ranks there to rank 0
+    there = {first.name} if first is not None else set()
+    named = [
+        env
+        for env in envs
+        if not (
+            (env.node in there or env.holds_first) and loopback(env.values.get("MASTER_ADDR", ""))
+        )
+    ]
     # only the host of a meeting knows addresses: of those who came to it
     came = {n.name for n in top.nodes if n.addr}
     fact = top.facts.get("master_addr")

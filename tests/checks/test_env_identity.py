@@ -344,6 +344,12 @@ NUMBERS = (
     Case("an endpoint without port", endpoint("10.77.0.1", ""), "port-missing", WARN),
 )
 
+EIGHT = two_by_four(8)
+TWELVE = [
+    ENV | {"RANK": str(r), "LOCAL_RANK": str(r % 4), "LOCAL_WORLD_SIZE": "4", "WORLD_SIZE": "12"}
+    for r in range(12)
+]
+
 ADDRESSES = (
     Case("host:port", one(ENV | {"MASTER_ADDR": "node-0:29500"}), "address-malformed", FAIL),
     Case("URL", one(ENV | {"MASTER_ADDR": "http://node-0"}), "address-malformed", FAIL),
@@ -418,6 +424,21 @@ ADDRESSES = (
         "address-loopback",
         FAIL,
         topology=topology(4, facts={"nodes": Fact("2", "--nodes")}, size=8),
+    ),
+    Case(
+        "localhost where rank 0 is, and the others have its name",
+        each(*({**e, "MASTER_ADDR": "localhost"} for e in EIGHT[:4]), *EIGHT[4:]),
+        topology=several(),
+    ),
+    Case(
+        "localhost where rank 0 is, and one of two others has a name",
+        {
+            f"n{r // 4 + 1}/{r}": Identity(e if r > 7 else {**e, "MASTER_ADDR": "localhost"})
+            for r, e in enumerate(TWELVE)
+        },
+        "address-loopback",
+        FAIL,
+        topology=several(3),
     ),
     Case(
         "c10d endpoint on localhost",

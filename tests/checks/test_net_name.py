@@ -189,6 +189,7 @@ CASES = (
     two("localhost", to("127.0.0.1", name="localhost"), "master-loopback", Status.FAIL),
     two("an operator's localhost", to("127.0.0.1", name="localhost", inside="kubernetes")),
     two("127.0.0.1", to("127.0.0.1", name="127.0.0.1"), "master-loopback", Status.FAIL),
+    two("localhost at home alone", {"n1": to("127.0.0.1", name="localhost"), "n2": FINE}),
     two("0.0.0.0, where rank 0 is", to("0.0.0.0", name="0.0.0.0")),
     two("0.0.0.0", to("0.0.0.0", name="0.0.0.0"), "master-loopback", Status.FAIL, top=OTHER),
     two("another node's hosts file", to("127.0.1.1"), "master-loopback", Status.FAIL, top=OTHER),

@@ -333,6 +333,10 @@ WORLDS = (
         env={"KUBERNETES_SERVICE_HOST": "10.96.0.1"},
         on={"n1": {"MASTER_ADDR": "localhost"}},
     ),
+    healthy(
+        "MASTER_ADDR is localhost where rank 0 is, without an operator",
+        on={"n1": {"MASTER_ADDR": "localhost"}},
+    ),
     healthy("MASTER_ADDR is 0.0.0.0 where rank 0 is", on={"n1": {"MASTER_ADDR": "0.0.0.0"}}),
     healthy(
         "one node's own name leads to IPv6, and the interface is named",
