@@ -129,6 +129,27 @@ AT_LENGTH = frozenset(
         "MASTER_PORT is taken on its host by a socket that does not listen",
         "all nodes with the node rank 1",
         "the network of a guest is cut once it is in",
+        # another row has their code
+        "one node has TORCH_DISTRIBUTED_DEBUG",
+        "PET_RDZV_ENDPOINT of c10d has another port on one node",
+        "one node has another MASTER_PORT",
+        "PET_RDZV_ENDPOINT has another port on one node",
+        "n3's two NICs are swapped, and GLOO_SOCKET_IFNAME names one",
+        "containers in the bridges of their hosts, of which MASTER_PORT alone is published",
+        "all but rank 0 are containers that have one address, and publish nothing",
+        "one of four flows into n2 is lost",
+        "ib0 is down on one node, whose NCCL takes eth0",
+        "eth matches a second interface that is closed, and NCCL has GPUs",
+        "Gloo is sent to a second network that is closed",
+        "NCCL takes a container's veth, too, by its own choice",
+        "n3 drops connections from n2",
+        "n2 learns the name of n1 3 s after its start",
+        "rank 0's node loses what is longer than 1300 bytes, and all have many settings",
+        "n4 is not started, and n2 twice: the node list knows it",
+        "PET_RDZV_ENDPOINT is another node's on one",
+        "a firewall drops two of four at MASTER_PORT",
+        "a node that counts one node more than the others",
+        "/dev/shm of 1 MiB, with torch",
     }
 )
 
@@ -156,6 +177,12 @@ STANDARD_AT_LENGTH = frozenset(
         "the working directory is read-only",
         "a firewall that lets in what goes over lo, and what was asked for",
         "another user, who may not read /etc/nsswitch.conf, and names resolve without it",
+        "limits that others have as well: no core files, 8 MiB of stack, a month of CPU time",
+        "another libnccl.so.2 lies on LD_LIBRARY_PATH",
+        "the kernel does not overcommit, and there is room",
+        "a queue's 20 GiB of address space, without GPUs",
+        "the host's name resolves to 127.0.1.1, and is MASTER_ADDR",
+        "TMPDIR is mounted noexec, and the caches of compiled kernels are elsewhere",
     }
 )
 """Healthy machines that the tests look at with a quick run alone, and `make faults` at the standard
@@ -188,12 +215,43 @@ HEALTHY_AT_LENGTH = frozenset(
         "Gloo takes two interfaces that both lead to the others",
         "InfiniBand with a subnet for each rail",
         "pods of which one was not given its InfiniBand, and NCCL_IB_DISABLE",
+        "rank 0 listens 9 s after the others came",
+        "two racks of GB200, two trays of each",
+        "an asymmetric route, and a loose rp_filter",
+        "a VLAN below eth0 is for something else, and ^ leaves it out",
+        "the run section of SkyPilot on two nodes",
+        "IPv6 only, with two interfaces each, and Gloo is told which",
+        "limited members of the default partition, and NCCL_IB_PKEY names the full key",
+        "listen queues of 128, as kernels had until 5.3, and 32 ranks",
+        "no machine knows another's name, addresses are given",
+        "few ephemeral ports, and enough",
+        "the limits of open files differ, and all are high enough",
+        "nodes with GPUs of two makes of board, each with a VBIOS of its own",
+        "one node is a limited member of the partition, the others are full ones",
+        "the hosts' names do not resolve, addresses and interfaces are given",
+        "five machines",
+        "a second interface that leads nowhere, nobody names it and no GPU asks for it",
+        "the machines' own names are full, MASTER_ADDR is a short one",
+        "1024 open files for 32 ranks in groups of two and four",
+        "another range of ports on one machine",
+        "n3's NICs are swapped, and nobody names one",
+        "three interfaces each",
+        "1024 open files",
+        "one clock is 50 ms ahead",
+        "a route to rank 0 by the other interface, and a loose rp_filter",
+        "a card of 400 Gbit/s, full duplex",
     }
 )
 """Healthy worlds that `make faults` looks at as well, and the tests do not: another one of the
 tests is of their kind."""
 
-TORCH_AT_LENGTH = frozenset({"IPv6 only", "the second interface, MASTER_ADDR its address"})
+TORCH_AT_LENGTH = frozenset(
+    {
+        "IPv6 only",
+        "the second interface, MASTER_ADDR its address",
+        "MASTER_ADDR is a service's address, and rank 0 reaches itself by it",
+    }
+)
 """Healthy worlds that the tests look at without torch alone, and `make faults` with it, too."""
 
 

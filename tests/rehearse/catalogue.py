@@ -1004,6 +1004,10 @@ AT_LENGTH = frozenset(
         "copies_apart-teacher",
         *(f"splits_model-{how}" for how in ("sequence", "group", "summed", "split", "experts")),
         *("splits_model-mesh", "slow_thread-subclass", "slow_thread-all", "slow_thread-sleeps"),
+        *("evaluation", "torch_warns", "trains_apart-averaged", "scheduler_left-copied"),
+        *("splits_model-ensemble", "same_batches-sliced", "replica_parts", "buffers_own"),
+        *("tensor_parallel", "gpu_steps-hidden-loader", "store_waits-downloads", "spawns"),
+        *("own_site", "ddp-isolated", "resets_gradients-sam", "orders_own-in-order"),
         *("backend_absent-nccl", "backend_absent-ucc", "backend_chosen", "backend_chosen-cpu"),
     }
 )
