@@ -24,7 +24,7 @@ import math
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from socket import socket
 
@@ -470,16 +470,21 @@ def judge(world: World[Payload], expect: Expect) -> Iterator[Found]:
     losing = list(suspects(most if heavy else (), known))
     losing = [one for one in losing if {*one.edges} & {*heavy}]
     for suspect in losing:
-        yield _packets_lost(world, suspect, heavy, known)
+        yield _packets_lost(world, suspect, heavy, known, paths)
     # what is lost at random may now and then be all that a connection sends for seconds
     known = {e: s for e, s in known.items() if not _at(losing, e)}
     paths = {e: p for e, p in paths.items() if not _at(losing, e)}
     thin = {e: p for e, p in paths.items() if 0 < p.stalled < p.tried}
     if sum(p.stalled for p in thin.values()) < STALLS:
         thin = {}
-    if thin:
+    at_random = _lost_at_random(paths, thin, known)
+    if at_random:
+        for suspect in shared_by(at_random, known, 0.0):
+            yield _packets_lost(world, suspect, {}, known, paths)
+    elif thin:
         yield _some_paths(world, "paths-blackhole", thin, known)
-    stalled = [e for e, s in known.items() if s.result == STALLED and e not in thin]
+    aside = {*thin, *at_random}
+    stalled = [e for e, s in known.items() if s.result == STALLED and e not in aside]
     yield from _lossy_paths(world, paths, known)
     for suspect in suspects(stalled, known):
         yield _blackhole(world, suspect, known)
@@ -528,6 +533,19 @@ def _heavy_loss(sweep: Sweep) -> float:
     return share if share >= HEAVY else 0.0
 
 
+def _lost_at_random(
+    paths: Mapping[Pair, Paths], thin: Mapping[Pair, Paths], known: Collection[Pair]
+) -> list[Pair]:
+    """The edges of these nodes with connections that lose packets, where not fewer of them do so
+    now and then than stall: a member of a bond with a smaller MTU does nothing to the others."""
+    nodes = {name for edge in thin for name in edge}
+    near = {e: p for e, p in paths.items() if e in known and nodes & {*e}}
+    lost, again = sum(p.lost for p in near.values()), sum(p.lossy for p in near.values())
+    if lost < max(1, sum(p.stalled for p in thin.values())) or again >= MOST * lost:
+        return []
+    return sorted(near)
+
+
 def _at(losing: Iterable[Suspect], edge: Pair) -> bool:
     """Whether an edge is of a node, or between two, that lose so much: of a connection the
     acknowledgements go the other way."""
@@ -542,9 +560,8 @@ def _packets_lost(
     suspect: Suspect,
     heavy: Mapping[Pair, float],
     known: Mapping[Pair, Sweep],
+    paths: Mapping[Pair, Paths],
 ) -> Found:
-    shares = sorted(heavy[e] for e in suspect.edges if e in heavy)
-    some = "" if shares[0] == shares[-1] else f"{shares[0]:.0%} to "
     ended = sum(known[e].result == UNFINISHED for e in suspect.edges)
     late = f", and {plural(ended, 'connection')} did not end in time" if ended else ""
     node, to = suspect.ends
@@ -552,11 +569,17 @@ def _packets_lost(
     where = f"{at} {node}" if suspect.what == NODE else f"between {node} and {to}"
     if suspect.what in (ALL, SPLIT):
         where = "between the nodes"
+    if shares := sorted(heavy[e] for e in suspect.edges if e in heavy):
+        some = "" if shares[0] == shares[-1] else f"{shares[0]:.0%} to "
+        saw = f"{some}{shares[-1]:.0%} of what is sent {where} is sent again{late}"
+    else:
+        these = [paths[e] for e in suspect.edges if e in paths]
+        stalled, lost = sum(p.stalled for p in these), sum(p.lost for p in these)
+        saw = f"{plural(stalled, 'connection')} {where} stalled for seconds, {lost} sent much again"
     return Found(
         "packets-lost",
         suspect.subjects(world.topology),
-        saw=f"{some}{shares[-1]:.0%} of what is sent {where} is sent again{late} · "
-        f"{suspect.where(known)}",
+        saw=f"{saw} · {suspect.where(known)}",
         expected="no packet, or one of thousands",
         blame=suspect.blame,
         confidence=Confidence.POSSIBLE if suspect.what == EITHER else Confidence.LIKELY,

@@ -203,6 +203,22 @@ CASES = (
         "n2",
     ),
     case(
+        "of some connections nothing passed, and others lost packets now and then",
+        4,
+        along(
+            4,
+            {
+                (0, 2): Paths(0, 12, clean=4, lost=4),
+                (1, 2): Paths(0, 12, stalled=1, clean=5, lost=1),
+                (2, 3): Paths(0, 12, stalled=1, clean=2, lost=2),
+            },
+            payload(4, {(1, 2): stopped(3)}),
+        ),
+        "packets-lost",
+        FAIL,
+        "n2",
+    ),
+    case(
         "of two nodes",
         2,
         along(2, {(0, 1): ALL_LOSE}, payload(2, {(0, 1): LOSSY})),
