@@ -244,8 +244,9 @@ def slow_links(seen: PairSpeeds) -> SlowLinks:
 
 
 def all_broken(seen: PairSpeeds) -> bool:
-    """Whether every measured edge is slower than any cluster's network."""
-    return bool(seen.rates) and all(r.able < BROKEN for r in seen.rates.values())
+    """Whether every edge of which that can be told is slower than any cluster's network."""
+    near = [rate for rate in seen.rates.values() if not rate.far]
+    return bool(near) and all(rate.able < BROKEN for rate in near)
 
 
 def far_nodes(seen: PairSpeeds) -> dict[str, float]:
