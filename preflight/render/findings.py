@@ -123,10 +123,11 @@ def about(subjects: Sequence[Subject]) -> str:
     """All subjects, those of one node folded: `n1 · ranks 0-2,5`; many nodes that the same is said
     of as a set: `n[1-8] · eth0`."""
     between = [subject for subject in subjects if subject.kind is Kind.LINK]
-    if len(between) >= FOLDED_FROM:
+    nodes = len({subject.node for subject in subjects if subject.node})
+    if len(between) >= FOLDED_FROM or (between and nodes >= FOLDED_FROM):
         others = about([subject for subject in subjects if subject.kind is not Kind.LINK])
         return ", ".join(part for part in (*_links(between), others) if part)
-    if len({subject.node for subject in subjects if subject.node}) >= FOLDED_FROM:
+    if nodes >= FOLDED_FROM:
         alike: dict[str, list[Subject]] = {}
         for subject in subjects:
             alike.setdefault(_what(subject), []).append(subject)

@@ -265,7 +265,7 @@ FINDINGS = {
         blame=(Blame.NETWORK, Blame.NODE),
     ),
     AttemptOutcome.DROPPED: FindingType(
-        headline="{name}:{port} does not answer: a firewall drops the packets, or the host is down",
+        headline="{name}:{port} does not answer: {silent}",
         who="network administrator",
         cause="a firewall or security group that drops the port, or a host that is down",
         means=TIMED_OUT + ", after waiting silently for the whole timeout",

@@ -61,6 +61,10 @@ LISTENS = 1.0
 """Seconds after its begin in which the meeting's host may not listen yet."""
 AT_HOST, OWN, BETWEEN, OPEN = "host", "own", "between", "open"
 
+DROPS = "a firewall drops the packets"
+SILENT_HOST = f"{DROPS}, or the host is down"
+"""Why nobody answers: where the meeting's host is known, it lives."""
+
 
 @dataclass(frozen=True, slots=True)
 class NotAdmitted:
@@ -273,7 +277,7 @@ def _diagnosis(
         blame=Blame.NODE if own else None,
         confidence=sure,
         alternatives=alternatives,
-        fields=_fields(group, ""),
+        fields={**_fields(group, ""), "silent": SILENT_HOST if view is None else DROPS},
     )
 
 
