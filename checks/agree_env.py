@@ -5,11 +5,12 @@ Looks at     on every rank the settings of NCCL, torch, Gloo, UCX, libfabric and
              change what a collective does, from the environment and from nccl.conf (the environment
              counts, then the user's file, then /etc/nccl.conf), as the libraries parse them: 0 is
              the same as unset where it is the default, Ring,Tree the same as tree,ring;
-             CUDA_VISIBLE_DEVICES and LOCAL_RANK of each task, and which GPUs' device files it may
-             open
+             CUDA_VISIBLE_DEVICES and LOCAL_RANK of each task, which GPUs' device files it may open,
+             and, where it names GPUs by UUID, what the driver says of their UUIDs and models
 Fails if     a setting that determines the algorithm, protocol, transport or start-up differs; more
              tasks of a node than the GPUs that each of them sees have the very same mask; some
-             tasks of a node that see the same GPUs share a LOCAL_RANK, others have their own
+             tasks of a node that see the same GPUs share a LOCAL_RANK, others have their own; tasks
+             come to one GPU by masks of their own, by its number and by its UUID as well
 Warns if     all tasks of a node that see the same GPUs have one LOCAL_RANK; a time limit, a
              watchdog, an allocator or the number of threads differs; a setting that only NCCL reads
              differs and no node has a GPU; a setting differs that only scripts with Accelerate
@@ -19,7 +20,8 @@ Undecided    never: the environment can always be read. If two values are equall
 Not covered  RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (env.identity), the versions
              (agree.software); what may differ between nodes: names of interfaces, adapters and
              files, GID indexes, debug output; what the script itself sets (job.backend); masks that
-             overlap only partly, MIG instances
+             overlap only partly; two MIG instances of one GPU (gpu.visible); a number beside a UUID
+             where GPUs are of several models, since CUDA may count the fastest first
 Seen as      a hang in the first collective, "mismatch in collective sizes or environment settings",
              "Message truncated : received … bytes instead of", "NET mismatch", a slow node,
              "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device"
@@ -157,10 +159,15 @@ CROSSED = 3
 @dataclass(frozen=True, slots=True)
 class TaskGpus:
     """What of the GPUs a task sees that has an environment of its own: the entries of its
-    CUDA_VISIBLE_DEVICES, or those of NVIDIA's device files that it may open, with their numbers."""
+    CUDA_VISIBLE_DEVICES, or those of NVIDIA's device files that it may open, with their numbers.
+
+    uuids   of the GPUs that it may open, by the number that CUDA gives each; only where the mask
+            names GPUs by UUID, and empty where the driver does not say
+    """
 
     mask: tuple[str, ...] | None = None
     devices: tuple[tuple[str, int], ...] = ()
+    uuids: tuple[str, ...] = ()
 
     @property
     def count(self) -> int:
@@ -217,24 +224,32 @@ def observe(host: Host, ctx: Context) -> Environment:
             first.setdefault(name, Variable(name, value))
     settings = tuple(v for n, v in sorted(first.items()) if n in compared())
     ctx.mark("/dev/nvidia*")
-    task = _task_gpus(host)
+    task = _task_gpus(host, ctx)
     local = nvml.env_number(host.environ, "LOCAL_RANK") if task is not None else None
     return Environment(settings, bool(found.gpus or found.amd), task, local)
 
 
-def _task_gpus(host: Host) -> TaskGpus | None:
+def _task_gpus(host: Host, ctx: Context) -> TaskGpus | None:
     tasks = nvml.tasks_here(host.environ)
     mask = nvml.env_text(host.environ, "CUDA_VISIBLE_DEVICES")
     # NCCL 2.30 and later take several ranks on a GPU where they are meant to be
     shared = switched_on(nccl_setting(host, "NCCL_MULTI_RANK_GPU_ENABLE"))
     entries = tuple(entry.strip() for entry in (mask or "").split(","))
-    odd = any(entry in ("", "-1", "NoDevFiles") or entry.startswith("MIG-") for entry in entries)
+    odd = any(entry in ("", "-1", "NoDevFiles") for entry in entries)
+    # of several MIG instances a process sees one, and the driver may choose which
+    odd = odd or (len(entries) > 1 and any(entry.startswith("MIG-") for entry in entries))
     if tasks < 2 or shared or (mask is not None and odd):
         return None
     files = (path for path in host.gpu_files() if "/nvidia" in path)
     numbers = ((path, host.permitted_device(path)) for path in files)
     devices = tuple((path, number) for path, number in numbers if number is not None)
-    return TaskGpus(None if mask is None else entries, devices) if devices else None
+    if not devices:
+        return None
+    uuids: tuple[str, ...] = ()
+    if any(entry.startswith("GPU-") for entry in entries):
+        ctx.mark("/proc/driver/nvidia/gpus")
+        uuids = nvml.uuids_by_number(host, [number for _, number in devices])
+    return TaskGpus(None if mask is None else entries, devices, uuids)
 
 
 def judge(world: World[Environment], expect: Expect) -> Iterator[Found]:
@@ -287,8 +302,14 @@ def _shared_gpus(world: World[Environment]) -> Iterator[Found]:
             expected="a GPU of its own for each task",
             confidence=Confidence.LIKELY,
             alternatives=("the script sets CUDA_VISIBLE_DEVICES itself before it uses CUDA",),
-            fields={"gpus": "one GPU" if visible == 1 else plural(visible, "GPU")},
+            fields={"gpus": _shared(told, visible)},
         )
+
+
+def _shared(mask: tuple[str, ...] | None, visible: int) -> str:
+    if visible != 1:
+        return plural(visible, "GPU")
+    return "one MIG instance" if mask and mask[0].startswith("MIG-") else "one GPU"
 
 
 def _shared_local_ranks(world: World[Environment]) -> Iterator[Found]:
@@ -331,14 +352,22 @@ def _shared_local_ranks(world: World[Environment]) -> Iterator[Found]:
 def _crossed_masks(world: World[Environment]) -> Iterator[Found]:
     """Tasks of a node that come to one GPU by masks of their own: of a mask with one entry that
     one, of a longer one the entry of LOCAL_RANK. One mask for several tasks is judged above."""
+    uuids = {
+        (place_of(key)[0], seen.task.devices): seen.task.uuids
+        for key, seen in world.seen.items()
+        if seen.task is not None and seen.task.uuids
+    }
     comes: dict[tuple[str, str, object], dict[str, Environment]] = {}
     for key, seen in world.seen.items():
         task = seen.task
         mask = task.mask if task is not None else None
         number = 0 if mask is not None and len(mask) == 1 else seen.local
         if task is not None and mask is not None and number is not None and number < len(mask):
+            node = place_of(key)[0]
+            uuid = _uuid_of(mask[number], mask[0], uuids.get((node, task.devices), ()))
             # where control groups part them, a number means another GPU for each
-            comes.setdefault((place_of(key)[0], mask[number], task.devices), {})[key] = seen
+            known = (uuid, None) if uuid else (mask[number], task.devices)
+            comes.setdefault((node, *known), {})[key] = seen
     for (node, entry, _), there in comes.items():
         masks = {seen.task.mask for seen in there.values() if seen.task is not None}
         if len(masks) < 2:
@@ -350,15 +379,23 @@ def _crossed_masks(world: World[Environment]) -> Iterator[Found]:
             for key, seen in list(there.items())[:CROSSED]
             if seen.task is not None and seen.task.mask is not None
         ]
+        gpu = entry[:60] if entry.startswith("GPU-") else f"GPU {entry[:60]}"
         yield Found(
             "gpu-shared",
             tuple(map(world.subject, sorted(there, key=lambda key: place_of(key)[1] or 0))),
-            saw=f"{'; '.join(told)}: GPU {entry[:60]} of {node} for each",
+            saw=f"{'; '.join(told)}: {gpu} of {node} for each",
             expected="a GPU of its own for each task",
             confidence=Confidence.LIKELY,
             alternatives=("the script sets CUDA_VISIBLE_DEVICES itself before it uses CUDA",),
             fields={"gpus": "one GPU"},
         )
+
+
+def _uuid_of(entry: str, first: str, uuids: tuple[str, ...]) -> str:
+    """The UUID of the GPU that an entry of a mask names; empty where nothing says which."""
+    shown = nvml.visible_devices(entry, uuids)
+    mixed = entry.startswith("GPU-") != first.startswith("GPU-")  # CUDA reads no further
+    return "" if mixed or shown.problem or not shown.indexes else uuids[shown.indexes[0]]
 
 
 def _differences(world: World[Environment]) -> Iterator[SettingDifference]:

@@ -2,7 +2,8 @@
 
 Looks at     NVML (count, name, UUID, PCI address, capability, memory, compute mode and MIG mode of
              every GPU), NVIDIA's GPUs on the PCI bus, /proc/driver/nvidia, /dev/nvidia*,
-             CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER, SLURM_GPUS_ON_NODE, NVIDIA_VISIBLE_DEVICES,
+             CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER, the UUIDs of MIG devices where that names
+             any, SLURM_GPUS_ON_NODE, NVIDIA_VISIBLE_DEVICES,
              LOCAL_RANK, LOCAL_WORLD_SIZE, the libcuda in LD_LIBRARY_PATH; of AMD's GPUs what KFD
              lists in /sys, /dev/kfd, /dev/dri/renderD*, ROCR_ and HIP_VISIBLE_DEVICES
 Fails if     NVML hangs, fails or has another version than the kernel module; its library is empty
@@ -96,7 +97,6 @@ NOTHING = "no NVIDIA GPU or driver here"
 PROC = "/proc/driver/nvidia"
 AMD = vendor.AMD
 AMD_MARKS = ("/sys/class/kfd", f"open {vendor.KFD}", f"open {vendor.DRI}")
-BY_ADDRESS = "PCI_BUS_ID"
 FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED
 WAKING = "GPUs that wake slowly because persistence mode is off: nvidia-smi -pm 1"
 OWN_MASKS = "every rank has its own mask (torchrun --virtual-local-rank)"
@@ -610,7 +610,7 @@ def judge(world: World[Visible], expect: Expect) -> Iterator[Found]:
         yield from faults
         if not _any_failure(faults) and not expect.text("gpu_model"):
             yield from _several_models(here, seen, mask, apart, gpus)
-        crowded = any(found.code == "too-few-gpus" for found in faults)
+        crowded = any(found.code in ("too-few-gpus", "mask-empty") for found in faults)
         for found in _compute_and_mig_modes(here, seen, mask, gpus):
             if not (crowded and found.code == "mig-mode"):
                 yield found
@@ -893,15 +893,20 @@ def _mask_faults(
         named = ghosts or [gpu.index for gpu in cut]
         how = " without an instance" if ghosts else ", of which CUDA shows one instance"
         problem = problem or f"GPU {', '.join(map(str, named[:8]))} in MIG mode{how}"
+    unknown = _unknown_instance(seen) if mask.mig else None
     if mask.mig:
-        if any(gpu.mig is not False for gpu in seen.answer.gpus):
-            visible = 1  # CUDA enumerates one instance for a process (MIG User Guide)
-            problem = "a process sees one MIG instance only"
-        else:
+        if all(gpu.mig is False for gpu in seen.answer.gpus):
             problem = "MIG is off on all GPUs"
+        elif unknown is not None:
+            # CUDA enumerates one instance for a process (MIG User Guide)
+            visible = int(unknown[0] > 0)
+            problem = f"no MIG device here is {unknown[1]!r}"
+            confidence = Confidence.LIKELY
+        else:
+            visible, problem = 1, "a process sees one MIG instance only"
         if seen.tasks > 1 and visible:
             return []
-    if ranks <= visible and not mask.problem:
+    if ranks <= visible and not mask.problem and unknown is None:
         return []
     if shut and not visible and not mask.problem:
         return []  # who may open none of them was given none
@@ -956,6 +961,22 @@ def _mask_faults(
     ]
 
 
+def _unknown_instance(seen: Visible) -> tuple[int, str] | None:
+    """The first entry of a mask of MIG devices that names none of this node's, and its place in
+    the mask; None where each names one, or the driver does not tell the names of all."""
+    gpus = seen.answer.gpus
+    told = [gpu.mig_names for gpu in gpus if gpu.mig is not False]
+    if len(gpus) < seen.answer.count or any(gpu.error for gpu in gpus) or None in told:
+        return None
+    names = [name.lower() for of_gpu in told for name in of_gpu or ()]
+    for place, entry in enumerate(each.strip() for each in (seen.mask or "").split(",")):
+        if entry in ("", "-1"):
+            return None  # the end of the list
+        if not any(name.startswith(entry.lower()) for name in names):
+            return place, entry[:80]
+    return None
+
+
 def _several_models(
     here: Subject,
     seen: Visible,
@@ -969,7 +990,7 @@ def _several_models(
     if len(listed) < seen.answer.count or len({gpu.name for gpu in listed}) < 2:
         return
     ours = listed if apart else [gpu for gpu in listed if gpu.index in mask.indexes]
-    if seen.make != AMD and not apart and seen.order != BY_ADDRESS and _by_index(seen.mask):
+    if seen.make != AMD and not apart and seen.order != nvml.BY_ADDRESS and _by_index(seen.mask):
         # "fastest to slowest using a simple heuristic" (CUDA C++ Programming Guide): the newer
         # architecture, of these the larger card
         fastest = sorted(

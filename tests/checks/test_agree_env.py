@@ -99,6 +99,19 @@ def shared(name: str, tasks: Case) -> Case:
     return dataclasses.replace(tasks, name=name, code="gpu-shared", status=Status.FAIL)
 
 
+UUIDS = ("GPU-1f", "GPU-2a", "GPU-2b", "GPU-3c")
+
+
+def told(tasks: Case, uuids: tuple[str, ...] = UUIDS) -> Case:
+    """These tasks, of which those with a UUID in their mask know the driver's."""
+    saw = {}
+    for key, seen in tasks.saw.items():
+        by_uuid = any(entry.startswith("GPU-") for entry in seen.task.mask)
+        task = dataclasses.replace(seen.task, uuids=uuids if by_uuid else ())
+        saw[key] = dataclasses.replace(seen, task=task)
+    return dataclasses.replace(tasks, saw=saw)
+
+
 def apart(name: str, tasks: Case) -> Case:
     return dataclasses.replace(tasks, name=name)
 
@@ -133,6 +146,19 @@ CASES = (
     crossed("one GPU by lists in another order", tasks("0,1", "1,0"), 0, 1),
     crossed("one GPU by a mask alone and a list", tasks("1", "0,1"), 0, 1),
     crossed("one GPU by its UUID", tasks("GPU-1f", "GPU-2a,GPU-1f"), None, 1),
+    shared("one GPU by its number and by its UUID", told(tasks("1", "GPU-2a"))),
+    shared("by a UUID and the beginning of it", told(tasks("GPU-3c", "GPU-3"))),
+    shared("one of a list of UUIDs", told(taken(tasks("2", "GPU-3c,GPU-2b"), None, 1))),
+    shared("one MIG instance", tasks("MIG-12", "MIG-12")),
+    apart("a number and another one's UUID", told(tasks("0", "GPU-2a"))),
+    apart("a beginning that two of them have", told(tasks("1", "GPU-2"))),
+    apart("the driver tells no UUID", told(tasks("1", "GPU-2a"), ())),
+    apart("a number that no GPU has", told(tasks("7", "GPU-3c"))),
+    apart(
+        "a UUID behind a number, which CUDA leaves out", told(taken(tasks("1", "0,GPU-2a"), 0, 1))
+    ),
+    apart("by number and UUID, parted by control groups", told(tasks("1", "GPU-2a", each=2))),
+    apart("a MIG instance each", tasks("MIG-12", "MIG-34")),
     apart("lists in another order, and one LOCAL_RANK each", taken(tasks("0,1", "1,0"), 0, 0)),
     apart("no LOCAL_RANK tells which of a list", taken(tasks("1", "0,1"), None, None)),
     apart("lists parted by control groups", taken(tasks("0,1", "1,0", each=2), 0, 1)),
@@ -388,7 +414,7 @@ def test_a_task_says_its_mask_and_what_it_may_open(tmp_path: Path) -> None:
         {"SLURM_STEP_TASKS_PER_NODE": "1"},
         {"NCCL_MULTI_RANK_GPU_ENABLE": "1"},
         {"CUDA_VISIBLE_DEVICES": ""},
-        {"CUDA_VISIBLE_DEVICES": "MIG-12"},
+        {"CUDA_VISIBLE_DEVICES": "MIG-12,MIG-34"},
     ],
     ids=str,
 )

@@ -99,6 +99,18 @@ def every(**changes: object) -> gpu_visible.Visible:
     return but(answer=replace(ANSWER, gpus=tuple(gpu(i, **changes) for i in range(4))))
 
 
+def instances(
+    name: str,
+    mask: str,
+    code: str | None = None,
+    status: Status | None = None,
+    names: tuple[str, ...] | None = ("MIG-2a", "MIG-GPU-2a/7/0"),
+) -> Case:
+    """One rank with this mask, where GPU 2 is partitioned into MIG devices with these names."""
+    seen = replace(one(2, mig=True, instances=1, mig_names=names), mask=mask)
+    return Case(name, seen, code, status, topology=topology(1))
+
+
 T400: dict[str, object] = {
     "name": "NVIDIA T400 4GB",
     "capability": "7.5",
@@ -508,6 +520,17 @@ CASES = (
     Case("the virtual local rank of torchrun", but(mask="2", local=(0, 1)), topology=topology(1)),
     Case("odd bytes", but(mask="\0{x}%s" * 600), "mask-empty", FAIL),
     *amd_cases.VISIBLE,
+    instances("a MIG device that is not there", "MIG-77", "mask-empty", FAIL),
+    instances("the same in the older format", "MIG-GPU-2a/9/0", "mask-empty", FAIL),
+    instances("an instance of a GPU that is not there", "MIG-GPU-9a/7/0", "mask-empty", FAIL),
+    instances("no MIG device at all", "MIG-2a", "mask-empty", FAIL, names=()),
+    instances("the second one is not there", "MIG-2a,MIG-77", "mask-invalid", WARN),
+    instances("a MIG device by its UUID", "MIG-2a"),
+    instances("in other letters", "MIG-2A"),
+    instances("by the beginning of it", "MIG-2"),
+    instances("by GPU and instance", "MIG-GPU-2a/7/0"),
+    instances("with an end of the list", "MIG-2a,-1,MIG-77"),
+    instances("names that the driver does not tell", "MIG-77", names=None),
 )
 
 
@@ -775,3 +798,23 @@ def test_observe_counts_the_instances_of_a_gpu(node: Path, instances: int) -> No
     scenario = nvml.settings(4, {"gpu2.mig": 1, "gpu2.mig_devices": instances})
     seen = nvml.observed("gpu.visible", scenario, root=node)
     assert [g.instances for g in seen.value.answer.gpus] == [None, None, instances, None]
+    assert not any(g.mig_names for g in seen.value.answer.gpus), "nobody names one"
+
+
+@pytest.mark.parametrize(
+    "untold", ["", "nvmlDeviceGetMigDeviceHandleByIndex", "nvmlDeviceGetGpuInstanceId"]
+)
+def test_observe_reads_the_names_of_mig_devices_where_the_mask_has_one(
+    node: Path, untold: str
+) -> None:
+    scenario = {"gpu2.mig": 1, "gpu2.mig_devices": 2} | ({f"error.{untold}": 13} if untold else {})
+    environ = {"CUDA_VISIBLE_DEVICES": "MIG-0"}
+    seen = nvml.observed("gpu.visible", nvml.settings(4, scenario), root=node, environ=environ)
+    of_gpu, tail = "1a2b3c02-5f9e-4c1d-8a3b", "0123456789ab"
+    names = tuple(
+        name
+        for number in (0, 1)
+        for name in (f"MIG-{of_gpu}-{number:012}", f"MIG-GPU-{of_gpu}-{tail}/{7 + number}/0")
+    )
+    expected = None if untold else names
+    assert [g.mig_names for g in seen.value.answer.gpus] == [None, None, expected, None]

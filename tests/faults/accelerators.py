@@ -77,10 +77,31 @@ GPUS = (
         **ON_4,
     ),
     Fault(
+        "the UUID of a MIG device of before the GPUs were partitioned anew",
+        "gpu.visible",
+        "mask-empty",
+        says="no MIG device here is 'MIG-8f7c0a11-1d7a-5d21-9b61-3b1d4b1c0f0e'",
+        env={"CUDA_VISIBLE_DEVICES": "MIG-8f7c0a11-1d7a-5d21-9b61-3b1d4b1c0f0e"},
+        scenario={"mig": 1, "mig_devices": 2},
+        **ON_4,
+    ),
+    Fault(
+        "a MIG device by its GPU and an instance that is not there",
+        "gpu.visible",
+        "mask-empty",
+        says="no MIG device here is 'MIG-GPU-1a2b3c01",
+        env={"CUDA_VISIBLE_DEVICES": "MIG-GPU-1a2b3c01-5f9e-4c1d-8a3b-0123456789ab/13/0"},
+        scenario={"mig": 1, "mig_devices": 2},
+        **ON_4,
+    ),
+    Fault(
         "two MIG instances for two ranks of one environment",
         "gpu.visible",
         "too-few-gpus",
-        env={"CUDA_VISIBLE_DEVICES": "MIG-8f7c0a11-1d7a-5d21,MIG-1c2d3e4f-aaaa-bbbb"},
+        env={
+            "CUDA_VISIBLE_DEVICES": "MIG-1a2b3c00-5f9e-4c1d-8a3b-000000000000,"
+            "MIG-1a2b3c01-5f9e-4c1d-8a3b-000000000000"
+        },
         scenario={"mig": 1},
         nproc=None,
         gpus=4,

@@ -442,6 +442,22 @@ TWO_GPUS = "for n in 0 1; do : > /dev/nvidia$n; done\n" + (
 )
 """Files of two GPUs that may be opened, as far as their numbers go."""
 
+
+def listed(*models: str) -> str:
+    """Setup: what the driver says of these two GPUs in /proc."""
+    files = ""
+    for number, (model, minor) in enumerate(zip(models, (3, 5), strict=True), 1):
+        folder = f"/proc/driver/nvidia/gpus/0000:{number}8:00.0"
+        uuid = f"GPU-{number}d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77"
+        told = f"Model: {model}\\nGPU UUID: {uuid}\\nDevice Minor: {minor}\\n"
+        files += f"mkdir -p {folder}; printf '{told}' > {folder}/information\n"
+    return f"{TWO_GPUS}mount -t tmpfs none /proc/driver\n{files}"
+
+
+TWO_H100 = listed("NVIDIA H100", "NVIDIA H100")
+OF_TASK = "$(set -- %s; shift $SLURM_LOCALID; echo $1)"
+"""A mask for each task."""
+
 OF_SRUN = """
 node=$8 p=$1; shift 8
 export SLURM_JOB_ID=7 SLURM_NNODES=2 SLURM_NTASKS=4 SLURM_NODEID=$node SLURM_JOB_NODELIST='n[1-2]'
@@ -508,6 +524,23 @@ BY_SRUN = (
         says="CUDA_VISIBLE_DEVICES is '0' for 2 tasks",
         machines=machines(2, setup=TWO_GPUS),
         wrap=tasks("0"),
+    ),
+    # a wrapper that gives task 0 the GPU that it found idle, by its UUID
+    WorldFault(
+        "a task has GPU 1 by its UUID, another one by its number",
+        *("agree.env", "gpu-shared", "n1 · rank 0"),
+        subjects=("n1 · rank 1", "n2 · rank 2", "n2 · rank 3"),
+        says="GPU-2d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77 of n1 for each",
+        machines=machines(2, setup=TWO_H100),
+        wrap=tasks(OF_TASK % "GPU-2d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77 1"),
+    ),
+    WorldFault(
+        "a task has GPU 0 by its UUID, another one by the beginning of it",
+        *("agree.env", "gpu-shared", "n1 · rank 0"),
+        subjects=("n1 · rank 1", "n2 · rank 2", "n2 · rank 3"),
+        says="CUDA_VISIBLE_DEVICES=GPU-1d5b on n1",
+        machines=machines(2, setup=TWO_H100),
+        wrap=tasks(OF_TASK % "GPU-1d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77 GPU-1d5b"),
     ),
     # export LOCAL_RANK=$SLURM_LOCALID in the batch script, before srun
     WorldFault(

@@ -15,10 +15,13 @@ from faults.agreement import (
     NVML,
     OF_PALS,
     OF_SKYPILOT,
+    OF_TASK,
     OF_TWO_STEPS,
     TWO_GPUS,
+    TWO_H100,
     by,
     gpus,
+    listed,
     tasks,
     tray,
 )
@@ -166,6 +169,16 @@ WORLDS = (
         machines=machines(2, setup=TWO_GPUS),
         env={"LOCAL_RANK": "0"},
         wrap=tasks("$SLURM_LOCALID"),
+    ),
+    healthy(
+        "tasks of srun, one with a GPU by its UUID, the other one by its number",
+        machines=machines(2, setup=TWO_H100),
+        wrap=tasks(OF_TASK % "GPU-2d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77 0"),
+    ),
+    healthy(
+        "a number and the UUID of another GPU, of which CUDA counts the faster one first",
+        machines=machines(2, setup=listed("NVIDIA L4", "NVIDIA H100")),
+        wrap=tasks(OF_TASK % "GPU-2d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77 1"),
     ),
     healthy(
         "ranks of PALS with a GPU's mask each",

@@ -134,9 +134,16 @@ static int enter(const char *call, int gpu)
     return (int)about("error", call, gpu);
 }
 
+enum { MIG_DEVICE = 256 }; /* its handle: that of its GPU, and this times its number + 1 */
+
 static int index_of(gpu_t gpu)
 {
-    return (int)((long)gpu - 1);
+    return (int)((long)gpu % MIG_DEVICE - 1);
+}
+
+static int mig_device_of(gpu_t gpu)
+{
+    return (int)((long)gpu / MIG_DEVICE - 1);
 }
 
 static int enter_gpu(const char *call, gpu_t gpu)
@@ -244,6 +251,11 @@ NUMBER(nvmlDeviceGetPersistenceMode, "persistence", 1)
 
 CALL("nvmlDeviceGetUUID", nvmlDeviceGetUUID, (gpu_t gpu, char *out, unsigned size),
      char own[48];
+     if (mig_device_of(gpu) >= 0) {
+         snprintf(out, size, "MIG-%08x-5f9e-4c1d-8a3b-%012x", 0x1a2b3c00 + index_of(gpu),
+                  mig_device_of(gpu));
+         return OK;
+     }
      snprintf(own, sizeof own, "GPU-%08x-5f9e-4c1d-8a3b-0123456789ab", 0x1a2b3c00 + index_of(gpu));
      return text(index_of(gpu), "uuid", own, out, size);)
 
@@ -258,7 +270,13 @@ CALL("nvmlDeviceGetMigDeviceHandleByIndex", nvmlDeviceGetMigDeviceHandleByIndex,
      (gpu_t gpu, unsigned index, gpu_t *out),
      if (index >= number(index_of(gpu), "mig_devices", 1))
          return NOT_FOUND;
-     *out = gpu;)
+     *out = (gpu_t)((long)gpu + MIG_DEVICE * (index + 1));)
+
+CALL("nvmlDeviceGetGpuInstanceId", nvmlDeviceGetGpuInstanceId, (gpu_t gpu, unsigned *out),
+     *out = 7 + mig_device_of(gpu);)
+
+CALL("nvmlDeviceGetComputeInstanceId", nvmlDeviceGetComputeInstanceId, (gpu_t gpu, unsigned *out),
+     *out = 0;)
 
 CALL("nvmlDeviceGetCudaComputeCapability", nvmlDeviceGetCudaComputeCapability,
      (gpu_t gpu, int *major, int *minor),

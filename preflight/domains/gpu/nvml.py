@@ -6,6 +6,7 @@ Nothing here starts CUDA. Whatever asks NVML may hang forever in a sick driver: 
 from __future__ import annotations
 
 import errno
+import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -50,6 +51,14 @@ INSTANCES_MAX = 64
 DEVICES_MAX = 1024
 """More than any machine has; a listing beyond it is cut."""
 
+MIG = "MIG-"
+"""With what the name of a MIG device begins."""
+BY_ADDRESS = "PCI_BUS_ID"
+"""CUDA_DEVICE_ORDER, without which CUDA counts the fastest GPU first (CUDA C++ Programming Guide,
+"CUDA Environment Variables")."""
+UUID = re.compile(r"GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
+"""Of a GPU that sleeps the driver's files in /proc have question marks."""
+
 # nvml.h, nvmlReturn_t: answers that only say "this GPU, driver or user can't tell"
 UNTOLD = frozenset((2, 3, 4, 6, 13, 21, 25, 26))
 NOT_FOUND = 6
@@ -66,7 +75,8 @@ MINIMUM_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 class ListedGpu:
     """A GPU as NVML lists it. None: it doesn't tell. `error` is the NVML code with which it
     failed, `text` its words; what it said until then stays. bus is as in /sys: 0000:18:00.0.
-    instances: MIG devices of a GPU in MIG mode."""
+    instances: MIG devices of a GPU in MIG mode; mig_names: what CUDA_VISIBLE_DEVICES may call them,
+    MIG-UUID or MIG-GPU-UUID/GPU instance/compute instance, where it names any."""
 
     index: int
     name: str = ""
@@ -82,6 +92,7 @@ class ListedGpu:
     error: int = 0
     text: str = ""
     instances: int | None = None
+    mig_names: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +146,10 @@ def list_gpus(host: Host, mark: Callable[[str], None], seconds: float) -> GpuLis
     if why := host.no_nvml():
         return GpuListing(NO_LIBRARY, clip(why, TEXT))
     began = time.monotonic()
-    answer = in_session(host, mark, lambda nvml: _list_gpus(nvml, mark, began, began + seconds))
+    of_mig = MIG in host.environ.get("CUDA_VISIBLE_DEVICES", "")
+    answer = in_session(
+        host, mark, lambda nvml: _list_gpus(nvml, mark, began, began + seconds, of_mig)
+    )
     if isinstance(answer, NvmlFailure):
         return GpuListing(answer.code, answer.text, seconds=time.monotonic() - began)
     return answer
@@ -170,7 +184,9 @@ def in_session(
     return answers[0]
 
 
-def _list_gpus(nvml: Any, mark: Callable[[str], None], began: float, until: float) -> GpuListing:
+def _list_gpus(
+    nvml: Any, mark: Callable[[str], None], began: float, until: float, of_mig: bool
+) -> GpuListing:
     mark("nvmlDeviceGetCount")
     count = nvml.nvmlDeviceGetCount()
     until = max(until, time.monotonic() + AFTER_INIT)
@@ -179,7 +195,7 @@ def _list_gpus(nvml: Any, mark: Callable[[str], None], began: float, until: floa
     gpus: list[ListedGpu] = []
     while len(gpus) < min(count, DEVICES_MAX) and time.monotonic() < until:
         mark(f"device {len(gpus)}")
-        gpus.append(_describe(nvml, len(gpus)))
+        gpus.append(_describe(nvml, len(gpus), of_mig))
     return GpuListing(
         driver=str(driver)[:TEXT],
         # 12040 is 12.4
@@ -200,7 +216,7 @@ def _call_or_none(nvml: Any, question: Callable[..., Any], *about: Any) -> Any:
         raise
 
 
-def _describe(nvml: Any, index: int) -> ListedGpu:
+def _describe(nvml: Any, index: int, of_mig: bool) -> ListedGpu:
     known: dict[str, Any] = {}
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
@@ -222,7 +238,12 @@ def _describe(nvml: Any, index: int) -> ListedGpu:
         if mig := _call_or_none(nvml, nvml.nvmlDeviceGetMigMode, handle):
             known["mig"] = bool(mig[0])
             if mig[0]:
-                known["instances"] = _instances(nvml, handle)
+                devices, all_told = _mig_devices(nvml, handle)
+                # without a permission for an instance it is as if there were none
+                known["instances"] = len(devices) if devices or all_told else None
+                known["mig_names"] = (
+                    _mig_names(nvml, devices, known) if of_mig and all_told else None
+                )
         persistent = _call_or_none(nvml, nvml.nvmlDeviceGetPersistenceMode, handle)
         if persistent is not None:
             known["persistent"] = bool(persistent)
@@ -231,23 +252,36 @@ def _describe(nvml: Any, index: int) -> ListedGpu:
     return ListedGpu(index, **known)
 
 
-def _instances(nvml: Any, handle: Any) -> int | None:
+def _mig_devices(nvml: Any, handle: Any) -> tuple[list[Any], bool]:
+    """The handles of a GPU's MIG devices, and whether these are all."""
     most = _call_or_none(nvml, nvml.nvmlDeviceGetMaxMigDeviceCount, handle)
     if most is None:
-        return None
+        return [], False
     question = nvml.nvmlDeviceGetMigDeviceHandleByIndex
     refused: set[int] = set()
-    found = 0
+    found = []
     for index in range(min(most, INSTANCES_MAX)):
         try:
-            question(handle, index)
-            found += 1
+            found.append(question(handle, index))
         except nvml.NVMLError as error:
             if error.value not in UNTOLD:
                 raise
             refused.add(error.value)
-    # without a permission for an instance it is as if there were none
-    return found if found or refused <= {NOT_FOUND} else None
+    return found, refused <= {NOT_FOUND}
+
+
+def _mig_names(nvml: Any, devices: list[Any], known: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """What a mask may call these MIG devices, in both formats (MIG user guide, "Device
+    Enumeration"); None where the driver does not tell all of it."""
+    names: list[str] = []
+    for device in devices:
+        uuid = _call_or_none(nvml, nvml.nvmlDeviceGetUUID, device)
+        of_gpu = _call_or_none(nvml, nvml.nvmlDeviceGetGpuInstanceId, device)
+        of_compute = _call_or_none(nvml, nvml.nvmlDeviceGetComputeInstanceId, device)
+        if uuid is None or of_gpu is None or of_compute is None:
+            return None
+        names += [uuid[:TEXT], f"{MIG}{known.get('uuid', '')}/{of_gpu}/{of_compute}"]
+    return tuple(names) if "uuid" in known else None
 
 
 def bus_id(text: str | bytes) -> str:
@@ -266,6 +300,24 @@ def gpus_on_pci(host: Host) -> tuple[PciGpu, ...]:
         number = int(minor[1]) if minor else None
         found.append(PciGpu(gpu.bus, gpu.model, gpu.driver, number))
     return tuple(found[:DEVICES_MAX])
+
+
+def uuids_by_number(host: Host, devices: Collection[int]) -> tuple[str, ...]:
+    """The UUIDs of the GPUs with these device numbers, in the order in which CUDA counts them: by
+    PCI address, as far as one can say, where they are of one model or CUDA_DEVICE_ORDER says so.
+    Empty where they are not, or the driver does not tell all (it does once a GPU is awake)."""
+    folder, minors = "/proc/driver/nvidia/gpus", {os.minor(number) for number in devices}
+    found: dict[int, str] = {}
+    models = set()
+    for bus in sorted(host.listdir(folder), key=bus_id)[:DEVICES_MAX]:
+        lines = (line.partition(":") for line in host.lines(f"{folder}/{bus}/information", 64))
+        told = {name.strip(): value.strip()[:TEXT] for name, _, value in lines}
+        minor, uuid = told.get("Device Minor", ""), told.get("GPU UUID", "")
+        if minor.isdecimal() and int(minor) in minors and UUID.fullmatch(uuid):
+            found[int(minor)] = uuid
+            models.add(told.get("Model", ""))
+    by_address = len(models) == 1 or host.environ.get("CUDA_DEVICE_ORDER") == BY_ADDRESS
+    return tuple(found.values()) if by_address and len(found) == len(devices) else ()
 
 
 def screen_only(host: Host) -> bool:
@@ -389,7 +441,7 @@ def visible_devices(mask: str | None, uuids: Sequence[str]) -> VisibleDevices:
     if mask is None:
         return VisibleDevices(tuple(range(len(uuids))))
     entries = [entry.strip() for entry in mask.split(",")]
-    if entries[0].startswith("MIG-"):
+    if entries[0].startswith(MIG):
         return VisibleDevices((), mig=True)
     if entries[0] == "" and any(entries):
         return VisibleDevices((), problem="its first entry is empty, and CUDA reads no further")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -121,6 +122,44 @@ def test_gpus_on_the_bus(tmp_path: Path) -> None:
         nvidia.PciGpu("0000:18:00.0", "0x2330", "nvidia", 0),
         nvidia.PciGpu("0000:28:00.0", "0x2330", "nvidia", 1),
     )
+
+
+def proc_gpus(root: Path, *gpus: tuple[str, int, str, str]) -> None:
+    """What the driver says of GPUs in /proc: address, minor number, UUID and model of each."""
+    for bus, minor, uuid, model in gpus:
+        folder = root / "proc/driver/nvidia/gpus" / bus
+        folder.mkdir(parents=True)
+        text = f"Model: \t\t {model}\nGPU UUID: \t {uuid}\nBus Type: \t PCIe\n"
+        (folder / "information").write_text(f"{text}Device Minor: \t {minor}\nGPU Excluded:\t No\n")
+
+
+FIRST, SECOND = (f"GPU-{n}d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77" for n in (1, 2))
+MINORS = [os.makedev(195, minor) for minor in range(3)]
+
+
+def test_uuids_by_the_number_that_cuda_gives_a_gpu(tmp_path: Path) -> None:
+    """By address, though the driver counts its files otherwise; those of others are left out."""
+    proc_gpus(
+        tmp_path,
+        ("0000:c1:00.0", 0, SECOND, "NVIDIA H100"),
+        ("0000:41:00.0", 1, FIRST, "NVIDIA H100"),
+        ("0001:01:00.0", 2, "GPU-????????-????-????-????-????????????", "NVIDIA H100"),
+    )
+    here = Host(str(tmp_path))
+    assert nvidia.uuids_by_number(here, MINORS[:2]) == (FIRST, SECOND)
+    assert nvidia.uuids_by_number(here, MINORS[1:2]) == (FIRST,)
+    assert nvidia.uuids_by_number(here, MINORS) == (), "one of them sleeps"
+    assert nvidia.uuids_by_number(here, [os.makedev(195, 7)]) == ()
+    assert nvidia.uuids_by_number(Host(str(tmp_path / "none")), MINORS) == ()
+
+
+def test_gpus_of_several_models_have_no_certain_number(tmp_path: Path) -> None:
+    models = (("0000:41:00.0", 0, FIRST, "NVIDIA L4"), ("0000:c1:00.0", 1, SECOND, "NVIDIA H100"))
+    proc_gpus(tmp_path, *models)
+    assert nvidia.uuids_by_number(Host(str(tmp_path)), MINORS[:2]) == ()
+    by_address = Host(str(tmp_path), {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+    assert nvidia.uuids_by_number(by_address, MINORS[:2]) == (FIRST, SECOND)
+    assert nvidia.uuids_by_number(Host(str(tmp_path)), MINORS[1:2]) == (SECOND,)
 
 
 def test_the_libcuda_that_is_searched_first(tmp_path: Path) -> None:
