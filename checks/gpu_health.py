@@ -48,7 +48,7 @@ from operator import attrgetter
 from typing import Any
 
 from preflight.check import Check, Context, Scope, Stage
-from preflight.domains import kernel_log
+from preflight.domains import kernel_log, pci
 from preflight.domains.gpu import nvml, vendor, vital_outliers, xid
 from preflight.domains.gpu.commands import AMD_KERNEL_LOG, KERNEL_LOG, REBOOT, RESET
 from preflight.domains.gpu.nvml import DeviceMasks, VisibleDevices
@@ -521,8 +521,8 @@ class Health:
 def observe(host: Host, ctx: Context) -> Health:
     ctx.mark("/sys/bus/pci")
     make = vendor.detect(host)
-    pci, amd = make.gpus_on_pci(host), make.NAME == vendor.AMD
-    if not (host.live or pci):
+    on_bus, amd = make.gpus_on_pci(host), make.NAME == vendor.AMD
+    if not (host.live or on_bus):
         raise NotApplicable("no NVIDIA GPU or driver here")
     log, resets = XidLog(), NO_RESETS
     if amd:
@@ -549,8 +549,8 @@ def observe(host: Host, ctx: Context) -> Health:
         told=told,
         log=log,
         uptime=kernel_log.uptime(host),
-        above={gpu.bus: nvml.bridges_above(host, gpu.bus) for gpu in pci} if log.links else {},
-        bus=tuple(gpu.bus for gpu in pci),
+        above={gpu.bus: pci.bridges(host, gpu.bus) for gpu in on_bus} if log.links else {},
+        bus=tuple(gpu.bus for gpu in on_bus),
         mask=masks.mask,
         job=nvml.env_text(host.environ, "SLURM_JOB_GPUS") or "",
         tasks=nvml.tasks_here(host.environ),

@@ -30,6 +30,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from preflight.check import Check, Context, Scope, Stage
+from preflight.domains import pci
 from preflight.domains.gpu import link_outliers, nvlink, nvml, vendor
 from preflight.domains.gpu.link_outliers import by_nvlink
 from preflight.domains.gpu.nvlink import GpuTopology, Pair
@@ -241,7 +242,7 @@ def observe(host: Host, ctx: Context) -> GpuLinks:
         joined = xgmi.read_topology(host, ctx.mark)
         if not joined.count:
             raise NotApplicable("no GPU is given to this job")
-        return GpuLinks(joined, virtual=nvlink.virtual_machine(host), make=AMD)
+        return GpuLinks(joined, virtual=pci.virtual_machine(host), make=AMD)
     answer = nvlink.read_topology(host, ctx.mark, ASKING * ctx.seconds)
     if answer.code in (nvml.NOT_LOADED, nvml.NO_LIBRARY):
         raise NotApplicable(NOTHING)
@@ -259,7 +260,7 @@ def observe(host: Host, ctx: Context) -> GpuLinks:
     ctx.mark(nvlink.PARAMETERS)
     return GpuLinks(
         joined=answer,
-        virtual=nvlink.virtual_machine(host),
+        virtual=pci.virtual_machine(host),
         amd=nvlink.amd_cpu(host),
         mask=None if mask is None else clip(mask, 4096),
         disable=nccl_setting(host, "NCCL_P2P_DISABLE")[:TEXT],
@@ -477,7 +478,7 @@ def _iommu_or_acs(here: Subject, seen: GpuLinks, may: list[Pair]) -> Iterator[Fo
         bridge: None
         for pair in may
         for bridge in nvlink.bridges_between(*joined.ends(pair))
-        if joined.redirects.get(bridge, 0) & nvlink.REDIRECT
+        if joined.redirects.get(bridge, 0) & pci.REDIRECT
     }
     translated = [p for p in may if any(g.iommu.startswith("DMA") for g in joined.ends(p))]
     by_acs = f"ACS redirects at {parties(list(acs))}"

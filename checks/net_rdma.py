@@ -3,7 +3,9 @@
 Looks at     /sys/class/infiniband: state, physical state, rate, link layer, GIDs, partition keys,
              error counters and lost packets (twice, 0.3 s apart) of every port; /dev/infiniband;
              what /dev/kmsg, where readable, has of mlx5 HCAs; NCCL_IB_HCA, NCCL_IB_GID_INDEX,
-             NCCL_IB_PKEY and the like, in nccl.conf too; GPUs, nvidia_peermem
+             NCCL_IB_PKEY and the like, in nccl.conf too; GPUs, nvidia_peermem; the PCI bridges
+             between an HCA and the nearest GPU with their ACS settings, IOMMU groups, whether this
+             is a virtual machine, NCCL_NET_GDR_LEVEL
 Fails if     the kernel logged in the last hour that the firmware of a mlx5 HCA does not respond; a
              port is down that [checks."net.rdma"] ports or NCCL_IB_HCA names, that is Active on
              most nodes of the job, or that is the only down one of its model here and was up since
@@ -20,14 +22,17 @@ Warns if     some of several HCAs of one model can't be opened; a few ports of o
              NCCL would use InfiniBand and Ethernet together, a slow port that was named or that
              NCCL_IB_HCA takes by a prefix, or one that is not in `ports`; a GID is link-local or
              RoCE v1; nodes have RoCE with different MTUs, or fewer HCAs than others; no module
-             gives HCAs access to GPU memory; error counters grow; packets are lost and sent again;
+             gives HCAs access to GPU memory, or it has, and ACS or a translating IOMMU sends what
+             an HCA and a GPU below one PCI switch have for each other through the CPU; error
+             counters grow; packets are lost and sent again;
              the link of one port has gone down or been retrained often since boot, or it has
              counted thousands of errors without ever going down, others like it here have not; HCAs
              of one make have different firmware
 Undecided    no state of any port is readable
 Not covered  whether data arrives (world.nccl); InfiniBand's MTU, switches and cables; EFA beyond
              its presence; ports that are not exposed to a container (host.limits); NCCL_IB_DISABLE
-             (env.vars); NCCL_IB_ADDR_RANGE; NUMA distance is shown, not judged
+             (env.vars); NCCL_IB_ADDR_RANGE; NUMA distance is shown, not judged; ACS settings
+             without root, in virtual machines, or set up for address translation services (ATS)
 Seen as      "NET/IB : No device found", "Got completion from peer … with status=12", "Got
              completion from peer … with error 12", "ibv_modify_qp failed with error Connection
              timed out", "Remote RoCE device is incompatible with the local IB", "GPU Direct RDMA
@@ -43,10 +48,11 @@ from dataclasses import replace
 from typing import Any
 
 from preflight.check import Check, Context, Scope, Stage
-from preflight.domains import kernel_log
-from preflight.domains.gpu import nvml
+from preflight.domains import kernel_log, pci
+from preflight.domains.gpu import nvlink, nvml
 from preflight.domains.kernel_log import mlx5_errors, read_device_errors
-from preflight.domains.net import hca_selection, rdma
+from preflight.domains.net import gpudirect, hca_selection, rdma
+from preflight.domains.net.gpudirect import GpuPath
 from preflight.domains.net.hca_selection import NodeRdma
 from preflight.domains.net.rdma import ETHERNET, INFINIBAND, RdmaPort
 from preflight.domains.params import strtoll
@@ -103,6 +109,8 @@ a few hundred in a month. A cable that was pulled leaves a burst of them, too, b
 then."""
 NARROW = "1X"
 LISTED = 4
+LEVEL_KEPT = 40
+"""Characters of NCCL_NET_GDR_LEVEL."""
 
 OPERATOR = "data-centre operator"
 ADMIN = "cluster administrator"
@@ -365,6 +373,35 @@ FINDINGS = {
         status=Status.WARN,
         explains=("world.bandwidth",),
     ),
+    "gpudirect-acs": FindingType(
+        headline="GPUDirect RDMA of {at} goes through the CPU: {seen}",
+        who=ADMIN,
+        cause="ACS, which routes all PCIe traffic between an HCA and a GPU through the CPU; the "
+        "kernel turns it on with an IOMMU, also with iommu=pt",
+        means="the bandwidth between nodes is about half of the port's, without an error; on some "
+        "machines NCCL hangs, 'Got completion from peer … with status=12'",
+        now="export NCCL_NET_GDR_LEVEL=LOC   if it hangs",
+        text="disable ACS in the BIOS, or on these bridges after each boot; virtualisation that "
+        "needs it: set up address translation services (ATS) instead",
+        commands=(Command("setpci -v -s {bridge} ECAP_ACS+6.w=0000", "{node}, as root", "nobody"),),
+        status=Status.WARN,
+        explains=("world.bandwidth",),
+    ),
+    "gpudirect-iommu": FindingType(
+        headline="GPUDirect RDMA of {at} goes through the CPU: {seen}",
+        who=ADMIN,
+        cause="an IOMMU that translates the HCAs' PCIe traffic",
+        means="the bandwidth between nodes is a fraction of the port's, or NCCL hangs with "
+        "GPUDirect RDMA",
+        now="export NCCL_NET_GDR_LEVEL=LOC   if it hangs",
+        text="boot with iommu=pt, or disable the IOMMU; disable ACS on the bridges above GPUs and "
+        "HCAs",
+        commands=(
+            Command("cat /proc/cmdline /sys/kernel/iommu_groups/*/type | sort -u", "{node}"),
+        ),
+        status=Status.WARN,
+        explains=("world.bandwidth",),
+    ),
     "errors-growing": FindingType(
         headline="RDMA port {at} has link errors: {seen}",
         who=OPERATOR,
@@ -451,6 +488,9 @@ def observe(host: Host, ctx: Context) -> NodeRdma:
     ctx.mark("GPUs")
     gpus = host.gpu_files()
     nvidias = any("/nvidia" in gpu for gpu in gpus)
+    ctx.mark("/sys/bus/pci")
+    found = nvml.gpus_on_pci(host) if nvidias else ()
+    paths = gpudirect.read_paths(host, [gpu.bus for gpu in found])
     ctx.mark("counters")
     if any(before.values()):
         time.sleep(max(0.0, began + BETWEEN - time.monotonic()))
@@ -485,6 +525,9 @@ def observe(host: Host, ctx: Context) -> NodeRdma:
         inside=inside,
         apart=round(apart, 3),
         dead=dead,
+        paths=paths,
+        virtual=pci.virtual_machine(host),
+        gdr_level=nccl_setting(host, "NCCL_NET_GDR_LEVEL")[:LEVEL_KEPT],
     )
 
 
@@ -523,6 +566,7 @@ def judge(world: World[NodeRdma], expect: Expect) -> Iterator[Found]:
         if seen.concerned and several:
             yield from _judge_choice(here, seen, any(f.code for f in down.findings()))
             yield from _judge_addresses(here, fabrics, seen)
+            yield from _judge_paths(here, seen)
 
     yield from world.found(of_node)
     yield from _judge_firmware(world, fabrics)
@@ -936,6 +980,48 @@ def _judge_choice(here: Subject, seen: NodeRdma, told: bool) -> Iterator[Found]:
             expected="HCAs with access to GPU memory",
             confidence=Confidence.LIKELY,
         )
+
+
+def _judge_paths(here: Subject, seen: NodeRdma) -> Iterator[Found]:
+    """ACS or an IOMMU between an HCA that NCCL takes and a GPU below the same PCI switch. In a
+    virtual machine both are the host's business."""
+    level = nvlink.p2p_level_setting("", seen.gdr_level)
+    far = nvlink.MULTIPLE if level is None else level
+    ports = {port.device: port for port in reversed(seen.preferred)}
+    ways = [
+        path
+        for path in seen.paths
+        if path.device in ports and (nvlink.SINGLE if path.near else nvlink.MULTIPLE) <= far
+    ]
+    if seen.peering is not True or seen.virtual is not False:
+        return
+    bridges = {bridge: None for path in ways for bridge in path.redirected}
+    by_acs = f"ACS redirects at {parties(list(bridges), LISTED)}"
+    if translated := [path for path in ways if path.translated]:
+        yield Found(
+            "gpudirect-iommu",
+            tuple(_nic_subject(here, ports[path.device]) for path in translated),
+            saw=f"{_pair(translated)} through an IOMMU in mode {translated[0].iommu}"
+            + f" · {by_acs}" * bool(bridges),
+            expected="mode identity (iommu=pt), or no IOMMU",
+            confidence=Confidence.LIKELY,
+            fields={"node": here.node},
+        )
+    elif redirected := [path for path in ways if path.redirected]:
+        yield Found(
+            "gpudirect-acs",
+            tuple(_nic_subject(here, ports[path.device]) for path in redirected),
+            saw=f"{by_acs} · {_pair(redirected)}",
+            expected="no redirection on bridges between an HCA and a GPU",
+            confidence=Confidence.LIKELY,
+            fields={"node": here.node, "bridge": next(iter(bridges))},
+        )
+
+
+def _pair(ways: list[GpuPath]) -> str:
+    """`mlx5_0 and GPU 0000:18:00.0 below one switch, and 3 more`."""
+    more = f", and {len(ways) - 1} more" if len(ways) > 1 else ""
+    return f"{ways[0].device} and GPU {ways[0].gpu} below one switch{more}"
 
 
 def _judge_addresses(

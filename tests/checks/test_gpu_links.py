@@ -16,6 +16,7 @@ from support.cases import Case, assert_case, context, judged, round_trips, topol
 from preflight.check import conforms
 from preflight.checks import gpu_links
 from preflight.checks.gpu_links import GpuLinks
+from preflight.domains import pci
 from preflight.domains.gpu import nvlink
 from preflight.domains.gpu.nvlink import GpuTopology, Lane, LinkedGpu, Pair
 from preflight.host import Host
@@ -442,10 +443,10 @@ def capability(number: int, then: int, control: int = 0) -> bytes:
 
 def config(control: int | None) -> bytes:
     """The configuration space of a bridge, its ACS capability the second in the list."""
-    space = bytearray(nvlink.CONFIG_SIZE)
+    space = bytearray(pci.CONFIG_SIZE)
     space[0x100:0x108] = capability(0x0001, 0x148 if control is not None else 0)
     if control is not None:
-        space[0x148:0x150] = capability(nvlink.ACS, 0, control)
+        space[0x148:0x150] = capability(pci.ACS, 0, control)
     return bytes(space)
 
 
@@ -566,10 +567,10 @@ def test_a_virtual_machine_is_not_judged(tmp_path: Path) -> None:
 def test_an_old_kernel_says_less(tmp_path: Path) -> None:
     machine(tmp_path, gpus=1)
     (tmp_path / "sys/kernel/iommu_groups/7/type").unlink()
-    assert nvlink.iommu(Host(str(tmp_path)), bus(0)) == "unknown"
+    assert pci.iommu(Host(str(tmp_path)), bus(0)) == "unknown"
     (tmp_path / "proc/cmdline").write_text("ro quiet iommu=pt\n")
-    assert nvlink.iommu(Host(str(tmp_path)), bus(0)) == "identity"
-    assert nvlink.iommu(Host(str(tmp_path)), "../../../etc") == ""
+    assert pci.iommu(Host(str(tmp_path)), bus(0)) == "identity"
+    assert pci.iommu(Host(str(tmp_path)), "../../../etc") == ""
 
 
 def test_a_driver_that_lacks_the_calls_tells_nothing(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from preflight.checks import net_rdma
 from preflight.checks.net_rdma import NONE_BESIDE_GPUS
 from preflight.domains.kernel_log import DeviceError
 from preflight.domains.net import rdma
+from preflight.domains.net.gpudirect import GpuPath
 from preflight.domains.net.hca_selection import NodeRdma
 from preflight.domains.net.rdma import DOWN, ETHERNET, INIT, Gid, RdmaPort
 from preflight.host import Host
@@ -84,6 +85,21 @@ def rails(count: int = 8, *others: RdmaPort) -> tuple[RdmaPort, ...]:
 
 def fabric(*ports: RdmaPort, **changes: Any) -> NodeRdma:
     return dataclasses.replace(NodeRdma(ports or rails(), gpus=8, peering=True), **changes)
+
+
+def ways(word: int | None = 0x1D, iommu: str = "", **changes: Any) -> NodeRdma:
+    """Four HCAs, each below a switch with a GPU, whose bridges have this ACS control word."""
+    paths = tuple(
+        GpuPath(
+            f"mlx5_{n}",
+            f"0000:{n}9:00.0",
+            ((f"0000:{n}7:00.0", word),),
+            ((f"0000:{n}7:01.0", word),),
+            iommu,
+        )
+        for n in range(4)
+    )
+    return fabric(*rails(4), **{"paths": paths, "virtual": False, **changes})
 
 
 def pcie(number: int, now: float, most: float = 512.0) -> RdmaPort:
@@ -689,6 +705,38 @@ CASES = (
         subject="n1 · mlx5_3 · port 1",
     ),
     Case("errors of a port that is down", fabric(down(grown={"port_rcv_errors": 99}))),
+    Case("ACS between HCAs and GPUs", ways(), "gpudirect-acs", WARN, topology=job()),
+    Case(
+        "an IOMMU translates for HCAs",
+        ways(0, "DMA-FQ"),
+        "gpudirect-iommu",
+        WARN,
+        topology=job(),
+        subject="n1 · mlx5_0 · port 1",
+    ),
+    Case(
+        "ACS with an IOMMU that passes through",
+        ways(iommu="identity"),
+        "gpudirect-acs",
+        WARN,
+        topology=job(),
+    ),
+    Case("ACS that redirects nothing", ways(0x11), topology=job()),
+    Case("ACS that may not be read", ways(None), topology=job()),
+    Case("ACS for address translation services", ways(0x5D, "DMA"), topology=job()),
+    Case("ACS in a virtual machine", ways(virtual=True), topology=job()),
+    Case("ACS, and nothing tells whether that is one", ways(virtual=None), topology=job()),
+    Case("ACS, and no access to GPU memory is known", ways(peering=None), topology=job()),
+    Case(
+        "ACS, and no access to GPU memory",
+        ways(peering=False),
+        "gpudirect-missing",
+        WARN,
+        topology=job(),
+    ),
+    Case("ACS, and NCCL is kept from GPUDirect", ways(gdr_level="LOC"), topology=job()),
+    Case("ACS, and NCCL is kept from RDMA", ways(off="NCCL_IB_DISABLE=1"), topology=job()),
+    Case("ACS and a job of one node", ways(), topology=job(1)),
 )
 
 

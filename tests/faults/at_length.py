@@ -82,6 +82,7 @@ AT_LENGTH = frozenset(
         "a VPN of n3 takes in the cluster's subnet",
         "a node that is cabled to another InfiniBand subnet",
         "of two pods one was not given its InfiniBand",
+        "an IOMMU that translates for the HCAs of a node",
         # names
         "MASTER_ADDR is 0.0.0.0 on all nodes",
         "WORLD_SIZE of the batch script is not the number of srun's tasks",
@@ -101,6 +102,7 @@ AT_LENGTH = frozenset(
         "one node has its own address for the name of MASTER_ADDR",
         # what must agree
         "CUDA_VISIBLE_DEVICES is empty on one node",
+        "a task has GPU 0 by its UUID, another one by the beginning of it",
         "the GPUs of one of three nodes have other VBIOS",
         "one node has the second one as MASTER_ADDR",
         "one node's clock is 90 s ahead",
@@ -240,6 +242,9 @@ HEALTHY_AT_LENGTH = frozenset(
         "one clock is 50 ms ahead",
         "a route to rank 0 by the other interface, and a loose rp_filter",
         "a card of 400 Gbit/s, full duplex",
+        "HCAs and GPUs below one switch, whose ACS redirects nothing",
+        "ACS between HCAs and GPUs of a virtual machine",
+        "ACS between HCAs and GPUs, without GPUDirect",
     }
 )
 """Healthy worlds that `make faults` looks at as well, and the tests do not: another one of the

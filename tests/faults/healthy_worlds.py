@@ -41,7 +41,18 @@ from faults.network import (
     of_one_subnet,
     some_flows,
 )
-from faults.rails import EXPOSED, LIMITED, POD, SECOND_KEY, VERBS, fabric, subnet
+from faults.rails import (
+    DMA,
+    EXPOSED,
+    LIMITED,
+    OTHER_ROOT,
+    POD,
+    SECOND_KEY,
+    VERBS,
+    fabric,
+    subnet,
+    switched,
+)
 from faults.world import LIGHT, WHOLE, Seen, WorldFault, line, machines
 from lab.faults import (
     DOCKER,
@@ -215,6 +226,31 @@ WORLDS = (
         "limited members of the default partition, and NCCL_IB_PKEY names the full key",
         machines=machines(2, setup=SECOND_KEY),
         env={"NCCL_IB_PKEY": "1"},
+        args=("--only", "net.rdma"),
+    ),
+    healthy(
+        "HCAs and GPUs below one switch, whose ACS redirects nothing",
+        machines=machines(2, setup=switched(0x11)),
+        args=("--only", "net.rdma"),
+    ),
+    healthy(
+        "HCAs and GPUs below one switch, whose ACS is set up for ATS",
+        machines=machines(2, setup=switched(0x5D, then=DMA)),
+        args=("--only", "net.rdma"),
+    ),
+    healthy(
+        "ACS between HCAs and GPUs of a virtual machine",
+        machines=machines(2, setup=switched(where="")),
+        args=("--only", "net.rdma"),
+    ),
+    healthy(
+        "ACS and an IOMMU, and each GPU has a root port of its own",
+        machines=machines(2, setup=switched(gpu=OTHER_ROOT, then=DMA)),
+        args=("--only", "net.rdma"),
+    ),
+    healthy(
+        "ACS between HCAs and GPUs, without GPUDirect",
+        machines=machines(2, setup=switched(then="rm -r /sys/kernel/mm/memory_peers\n")),
         args=("--only", "net.rdma"),
     ),
     healthy("IPv6 only", machines=machines(3, versions=(6,)), named=(6,)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faults.accelerators import RAILS
+from faults.accelerators import BARE_METAL, RAILS
 from faults.world import WorldFault, machines
 from lab.host import Machine
 
@@ -62,6 +62,43 @@ VERBS = fabric(
 EXPOSED = "mkdir /dev/infiniband; for n in 0 1 2 3 4 5 6 7; do : > /dev/infiniband/uverbs$n; done\n"
 """Their files, in a container that was given them."""
 POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
+
+
+ACS = {0x1D: r"\035", 0x11: r"\021", 0x5D: r"\135"}
+"""Control words: all redirected, nothing redirected, and with Direct Translated P2P, for ATS."""
+BELOW_ONE_SWITCH = r"""
+mount -t tmpfs bus /sys/bus; mkdir -p /sys/bus/pci/devices /sys/bus/tree
+put() {
+    at=/sys/bus/tree
+    for part in $1; do
+        at=$at/$part; mkdir -p $at; [ -e $at/config ] || cp config $at
+        [ -e /sys/bus/pci/devices/$part ] || ln -s $at /sys/bus/pci/devices/$part
+    done
+}
+(head -c 256 /dev/zero; printf '\015\000\001\000\137\000%s\000'; head -c 3832 /dev/zero) > config
+for n in 1 2; do
+    put "0000:${n}5:01.0 0000:${n}6:00.0 0000:${n}7:00.0 0000:${n}8:00.0"
+    put "%s 0000:${n}9:00.0"
+    echo 0x030200 > $at/class; echo 0x10de > $at/vendor; ln -s ../drivers/nvidia $at/driver
+    ln -s /sys/bus/pci/devices/0000:${n}8:00.0 tree/infiniband/mlx5_$n/device
+done
+mount -t tmpfs kernel /sys/kernel
+mkdir -p /sys/kernel/mm/memory_peers/nv_mem
+"""
+SAME_SWITCH = "0000:${n}5:01.0 0000:${n}6:00.0 0000:${n}7:01.0"
+OTHER_ROOT = "0000:${n}5:02.0"
+DMA = """
+mkdir -p /sys/kernel/iommu_groups/7; echo DMA-FQ > /sys/kernel/iommu_groups/7/type
+for n in 1 2; do ln -s /iommu_groups/7 /sys/bus/pci/devices/0000:${n}8:00.0/iommu_group; done
+"""
+
+
+def switched(
+    acs: int = 0x1D, *, gpu: str = SAME_SWITCH, then: str = "", where: str = BARE_METAL
+) -> str:
+    """Two of eight HCAs, each with a GPU near it, GPUDirect RDMA, and this ACS control word of all
+    bridges."""
+    return fabric(BELOW_ONE_SWITCH % (ACS[acs], gpu) + then) + where
 
 
 def odd(name: str, code: str, subject: str, setup: str, **more: str | int) -> WorldFault:
@@ -138,4 +175,20 @@ FAULTS = (
         innocent=("n1",),
     ),
     odd("an HCA that fell off the bus", "hca-missing", "n2", LESS, status="warn", exit=0),
+    # as in nccl-tests#112 and nccl-tests#252
+    odd(
+        "ACS between the HCAs and the GPUs of a node",
+        *("gpudirect-acs", "n2 · mlx5_1", switched()),
+        says="ACS redirects at 0000:17:00.0, 0000:17:01.0",
+        status="warn",
+        exit=0,
+    ),
+    # as in nccl#1737
+    odd(
+        "an IOMMU that translates for the HCAs of a node",
+        *("gpudirect-iommu", "n2 · mlx5_1", switched(0x11, then=DMA)),
+        says="0000:19:00.0 below one switch, and 1 more through an IOMMU in mode DMA-FQ",
+        status="warn",
+        exit=0,
+    ),
 )

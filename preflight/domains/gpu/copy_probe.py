@@ -13,6 +13,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
+from preflight.domains import pci
 from preflight.domains.gpu import nvlink
 from preflight.domains.gpu.copy_results import BLOCK, TEXT, Copied, Copy, CopyGpu, Pair
 from preflight.domains.gpu.link_outliers import by_nvlink
@@ -260,9 +261,7 @@ def copy_all_pairs(
             text = f"it has not filled {size(block)} in {problem.args[0]:.0f} s"
             parties[index] = replace(parties[index], lacks=text)
     copies, ended = _copy_pairs(blocks, carrier, parties, told, mark, until)
-    return Copied(
-        tuple(parties.values()), copies, block, ended, virtual=nvlink.virtual_machine(host)
-    )
+    return Copied(tuple(parties.values()), copies, block, ended, virtual=pci.virtual_machine(host))
 
 
 def _uuid(devices: Devices, index: int) -> str:

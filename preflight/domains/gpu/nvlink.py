@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from typing import Any
 
+from preflight.domains import pci
 from preflight.domains.gpu.nvml import TEXT, NvmlFailure, bus_id, in_session
 from preflight.domains.params import strtoll
 from preflight.frozen import dataclass
@@ -22,8 +23,6 @@ GPUS_MAX = 32
 """GPUs that are asked; a DGX-2 has 16."""
 LINKS_MAX = 36
 """nvml.h, NVML_NVLINK_MAX_LINKS"""
-DEPTH_MAX = 16
-"""PCI bridges above one GPU; a machine with two layers of switches has five."""
 
 OK, BY_REGKEY, UNSUPPORTED = 0, 4, 5
 REASONS = {
@@ -69,13 +68,6 @@ P2P_LEVEL_NUMBERS = (NO_P2P, SINGLE, MULTIPLE, NODE, SYSTEM)
 STATE, P2P = "nvmlDeviceGetNvLinkState", "nvmlDeviceGetP2PStatus"
 REFUSALS = frozenset((4, 13))
 """nvml.h, nvmlReturn_t: no permission, and no such function in this driver."""
-
-ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-
-# PCI Express Base Specification, "ACS Extended Capability": its id, where its control word lies,
-# and the bits with which a switch sends to the root complex what one device has for another
-ACS, ACS_CONTROL, REDIRECT = 0x000D, 6, 0b1100
-EXTENDED, CONFIG_SIZE = 0x100, 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +186,7 @@ def read_topology(host: Host, mark: Callable[[str], None], seconds: float) -> Gp
         return GpuTopology(answer.code, answer.text)
     above = sorted({bridge for gpu in answer.gpus for bridge in gpu.above})
     mark("/sys/bus/pci")
-    control = {bridge: acs_control(host, bridge) for bridge in above}
+    control = {bridge: pci.acs_control(host, bridge) for bridge in above}
     return replace(
         answer,
         redirects={bridge: word for bridge, word in control.items() if word is not None},
@@ -256,8 +248,8 @@ def _call_or_none(
 
 
 def _describe(host: Host, nvml: Any, index: int, handle: Any, refused: set[str]) -> LinkedGpu:
-    pci = _call_or_none(nvml, nvml.nvmlDeviceGetPciInfo, handle)
-    bus = bus_id(pci.busId) if pci else ""
+    place = _call_or_none(nvml, nvml.nvmlDeviceGetPciInfo, handle)
+    bus = bus_id(place.busId) if place else ""
     mig = _call_or_none(nvml, nvml.nvmlDeviceGetMigMode, handle)
     return LinkedGpu(
         index=index,
@@ -267,8 +259,8 @@ def _describe(host: Host, nvml: Any, index: int, handle: Any, refused: set[str])
         mig=bool(mig[0]) if mig else None,
         virtual=_call_or_none(nvml, nvml.nvmlDeviceGetVirtualizationMode, handle),
         lanes=tuple(_lanes(nvml, handle, refused)),
-        above=bridges(host, bus),
-        iommu=iommu(host, bus),
+        above=pci.bridges(host, bus),
+        iommu=pci.iommu(host, bus),
     )
 
 
@@ -294,65 +286,12 @@ def _lanes(nvml: Any, handle: Any, refused: set[str]) -> list[Lane]:
     return found
 
 
-def bridges(host: Host, bus: str) -> tuple[str, ...]:
-    """The PCI bridges above a device, the root port first."""
-    place = host.readlink(f"/sys/bus/pci/devices/{bus}") if ADDRESS.fullmatch(bus) else ""
-    above = [part for part in place.split("/") if ADDRESS.fullmatch(part)][:-1]
-    return tuple(above[:DEPTH_MAX])
-
-
-def iommu(host: Host, bus: str) -> str:
-    """How the IOMMU treats a device (Documentation/ABI/testing/sysfs-kernel-iommu_groups)."""
-    place = f"/sys/bus/pci/devices/{bus}/iommu_group"
-    group = host.readlink(place).rpartition("/")[2] if ADDRESS.fullmatch(bus) else ""
-    if not group:
-        return ""
-    kind = (host.read_or_none(f"/sys/kernel/iommu_groups/{group}/type") or "").strip()[:TEXT]
-    if kind:
-        return kind
-    # an older kernel; what was compiled in as its default can't be seen
-    words = (host.read_or_none("/proc/cmdline") or "").split()
-    return "identity" if {"iommu=pt", "iommu.passthrough=1"} & set(words) else "unknown"
-
-
-def acs_control(host: Host, bus: str) -> int | None:
-    """The ACS control word of a bridge; 0 when it has none, None when it may not be read: the
-    kernel shows the extended configuration space to root only."""
-    try:
-        with open(host.path(f"/sys/bus/pci/devices/{bus}/config"), "rb") as file:
-            config = file.read(CONFIG_SIZE)
-    except OSError:
-        return None
-    at = EXTENDED if len(config) == CONFIG_SIZE else 0
-    if not at:
-        return None
-    for _ in range((CONFIG_SIZE - EXTENDED) // 8):  # as many capabilities as there is room for
-        if not EXTENDED <= at <= CONFIG_SIZE - 8:
-            break
-        head = int.from_bytes(config[at : at + 4], "little")
-        if head & 0xFFFF == ACS:
-            return int.from_bytes(config[at + ACS_CONTROL : at + ACS_CONTROL + 2], "little")
-        at = head >> 20 & ~3
-    return 0
-
-
 def bridges_between(one: LinkedGpu, other: LinkedGpu) -> tuple[str, ...]:
     """The bridges on the way between two GPUs, below the one that they share; none where they
     share none: the root complex is on their way anyhow."""
     both = zip(one.above, other.above, strict=False)
     shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], both))
     return (*one.above[shared:], *other.above[shared:]) if shared else ()
-
-
-def virtual_machine(host: Host) -> bool | None:
-    """Whether the kernel runs under a hypervisor; None when nothing tells."""
-    for line in host.lines("/proc/cpuinfo", 64):
-        name, _, flags = line.partition(":")
-        if name.strip() == "flags":
-            return "hypervisor" in flags.split()
-    if host.exists("/sys/hypervisor/type"):
-        return True
-    return None
 
 
 def amd_cpu(host: Host) -> bool:

@@ -327,13 +327,6 @@ def screen_only(host: Host) -> bool:
     return bool(found) and all(one == ("nouveau", VGA) for one in found)
 
 
-def bridges_above(host: Host, bus: str) -> tuple[str, ...]:
-    """The PCI bridges between a device and the CPU, as /sys nests them."""
-    path = host.readlink(f"/sys/bus/pci/devices/{bus}").split("/")[:-1]
-    address = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.ASCII)
-    return tuple(part for part in path if address.fullmatch(part))
-
-
 def scan_pci(host: Host, vendor: int, classes: Collection[int]) -> Iterator[tuple[PciGpu, int]]:
     """A vendor's devices of these PCI classes on the bus, each with its class."""
     for bus in host.listdir("/sys/bus/pci/devices")[: DEVICES_MAX * 16]:

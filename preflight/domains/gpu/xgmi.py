@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from preflight.domains import pci
 from preflight.domains.gpu import kfd
-from preflight.domains.gpu.nvlink import GPUS_MAX, GpuTopology, Lane, LinkedGpu, bridges, iommu
+from preflight.domains.gpu.nvlink import GPUS_MAX, GpuTopology, Lane, LinkedGpu
 from preflight.host import Host
 
 
@@ -25,8 +26,8 @@ def read_topology(host: Host, mark: Callable[[str], None]) -> GpuTopology:
             uuid=node.uuid,
             bus=node.bus,
             lanes=tuple(Lane(n, active=True, remote=buses.get(n, "")) for n in node.links),
-            above=bridges(host, node.bus),
-            iommu=iommu(host, node.bus),
+            above=pci.bridges(host, node.bus),
+            iommu=pci.iommu(host, node.bus),
         )
         for index, node in enumerate(given)
     )

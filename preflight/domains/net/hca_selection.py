@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
 from preflight.domains.kernel_log import DeviceError
+from preflight.domains.net.gpudirect import GpuPath
 from preflight.domains.net.rdma import (
     ARMED,
     EFA,
@@ -40,6 +41,8 @@ class NodeRdma:
     peering    an HCA may reach into the GPUs' memory; None: nothing says so, or no GPU that could
     inside     the kind of container that this is, or empty
     dead       what the kernel logged of HCAs that do not work any more
+    paths      the way to a GPU of each HCA that shares a PCI switch with one; virtual: whether this
+               is a virtual machine, None: nothing tells; gdr_level: NCCL_NET_GDR_LEVEL
     apart      seconds between the two looks at the error counters
     """
 
@@ -58,6 +61,9 @@ class NodeRdma:
     inside: str = ""
     apart: float = 0.0
     dead: tuple[DeviceError, ...] = ()
+    paths: tuple[GpuPath, ...] = ()
+    virtual: bool | None = None
+    gdr_level: str = ""
 
     @property
     def parsed(self) -> NameList:
