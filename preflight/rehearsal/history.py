@@ -169,6 +169,8 @@ class History:
     """Where it was seen last that is no call for which it waits for other ranks, and when."""
     steps: int = 0
     batches: int = 0
+    answers: int = 0
+    """How often its main thread has got something over a connection."""
     loader: Loader | None = None
     groups: dict[str, tuple[int, int]] = field(default_factory=dict)
     changed: float = 0.0
@@ -336,6 +338,9 @@ class History:
         if done != (self.steps, self.batches, self.groups):
             self.changed = self.moved = at
             self.steps, self.batches, self.groups = done
+        if (answers := count_of(pulse, "answers")) != self.answers:
+            self.moved = self.worked = at
+            self.answers = answers
         stack = frames_from_json(pulse.get("stack"), FRAMES)
         if stack != self.stack:
             self.moved = at

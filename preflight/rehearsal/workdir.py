@@ -37,6 +37,7 @@ INJECTED = (
     "preflight_store_waits.py",
     "preflight_sleeps.py",
     "preflight_threads.py",
+    "preflight_answers.py",
 )
 """What the command's interpreters load, from rehearsal/injected/."""
 VARIABLE = "PREFLIGHT_WATCHED"

@@ -541,6 +541,10 @@ FAULTS = (
     hangs("loader_hangs", "loader-stuck", 1),
     # it waits for a server or a child that does nothing either, whatever else goes on meanwhile
     hangs("asks_dead_server", "rank-stuck", 0, launcher=SHELL, extra=10.0),
+    *(
+        hangs("polls", "rank-stuck", 0, args=(how,), word=how, launcher=SHELL)
+        for how in ("gone", "file")
+    ),
     hangs("asks_unix", "rank-stuck", 0, args=("2", "silent"), launcher=SHELL, extra=12.0),
     hangs("waits_for_child", "rank-stuck", 1, launcher=SHELL),
     hangs("tracker", "rank-stuck", 1, launcher=SHELL),
@@ -826,6 +830,7 @@ HEALTHY = (
     Row("backend_meshes", nproc=4, launcher=SHELL),
     Row("backend_named_by_some", launcher=SHELL),
     Row("asks_api", args=("1.5", "8"), launcher=SHELL),
+    Row("polls", args=("ready",), launcher=SHELL, word="ready"),
     # one answer that takes longer than --stuck
     Row("asks_api", args=("9", "1"), launcher=SHELL, word="one-long"),
     Row("asks_unix", args=("22", "done"), launcher=SHELL, word="streams"),
@@ -970,6 +975,7 @@ AT_LENGTH = frozenset(
         *("late_at_monitored_barrier", "learns_nothing-evaluates"),
         *("copies_apart-right", "slow_thread-reporter", "asks_api", "shares_twice-subset"),
         *("ties_lost-assign", "trains_too_little-list", "holds_lock"),
+        *("polls-gone", "polls-file", "polls-ready"),
         *("exits-event", "exits-workers", "exits-uploads", "store_waits-prefix"),
         *("store_waits-unset", "store_waits-computes", "store_waits-limited"),
         *("ddp-agent-late", "slow_rank-all", "attempts-doubles", "attempts-workers"),

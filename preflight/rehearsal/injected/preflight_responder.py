@@ -52,6 +52,7 @@ class Responder:
     store_waits = {}  # and in preflight_store_waits.py
     sleeps = {}  # and in preflight_sleeps.py
     threads = {}  # and in preflight_threads.py
+    answers = {}  # and in preflight_answers.py
     folder = here = ""
     pid = main = thread = inode = 0
     listener = fault = c10d = binding = None
@@ -123,6 +124,7 @@ def start(module, folder):
     Responder.binding = sys.modules["torch._C._distributed_c10d"]
     Responder.recorder["follow_groups"](module, Responder.binding, is_own, never_compiled)
     Responder.store_waits["follow"](Responder.binding, never_compiled)
+    Responder.answers["follow"](socket.socket, "recv", "recv_into")
     try:
         Responder.here = os.getcwd()
     except OSError:
@@ -514,6 +516,7 @@ def pulse():
         "leaving": leaving,
         "store": Responder.store_waits["told"](Responder.main),
         "sleeps": sleep_ends(frame, thread),
+        "answers": Responder.answers["told"](Responder.main),
         "steps": max(Responder.steps.values()) if Responder.steps else 0,
         "batches": Responder.batches,
         "loader": Responder.loader,

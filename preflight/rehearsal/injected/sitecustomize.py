@@ -96,6 +96,7 @@ class TorchImports:
                 responder["Responder"].store_waits = self.load("preflight_store_waits")
                 responder["Responder"].sleeps = self.load("preflight_sleeps")
                 responder["Responder"].threads = self.load("preflight_threads")
+                responder["Responder"].answers = self.load("preflight_answers")
                 self.responder = responder
             self.responder["imported"](name, module, self.folder)
         except Exception:

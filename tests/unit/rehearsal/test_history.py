@@ -89,6 +89,14 @@ def test_nobody_is_called_stuck_while_one_does_something(other: History) -> None
     assert not all_stuck([standing(WAITING), other], (), 10.0, 6.0)
 
 
+def test_a_poll_that_is_answered_goes_on_and_one_that_is_not_does_not() -> None:
+    """Its main thread sleeps at every look."""
+    answered = seen(*((t / 2, pulse(SLEEP, answers=t // 2)) for t in range(21)))
+    silent = seen(*((t / 2, pulse(SLEEP, answers=3)) for t in range(21)))
+    assert not all_stuck([standing(WAITING), answered], (), 10.0, 6.0)
+    assert all_stuck([standing(WAITING), silent], (), 10.0, 6.0)
+
+
 def test_all_in_their_own_code_is_no_hang() -> None:
     assert not all_stuck([standing(SLEEP), standing(SLEEP)], (), 10.0, 6.0)
 
