@@ -163,11 +163,13 @@ class TaskGpus:
 
     uuids   of the GPUs that it may open, by the number that CUDA gives each; only where the mask
             names GPUs by UUID, and empty where the driver does not say
+    ordered CUDA counts them by PCI address, since CUDA_DEVICE_ORDER says so
     """
 
     mask: tuple[str, ...] | None = None
     devices: tuple[tuple[str, int], ...] = ()
     uuids: tuple[str, ...] = ()
+    ordered: bool = False
 
     @property
     def count(self) -> int:
@@ -249,7 +251,8 @@ def _task_gpus(host: Host, ctx: Context) -> TaskGpus | None:
     if any(entry.startswith("GPU-") for entry in entries):
         ctx.mark("/proc/driver/nvidia/gpus")
         uuids = nvml.uuids_by_number(host, [number for _, number in devices])
-    return TaskGpus(None if mask is None else entries, devices, uuids)
+    ordered = host.environ.get("CUDA_DEVICE_ORDER") == nvml.BY_ADDRESS
+    return TaskGpus(None if mask is None else entries, devices, uuids, ordered)
 
 
 def judge(world: World[Environment], expect: Expect) -> Iterator[Found]:
@@ -353,7 +356,7 @@ def _crossed_masks(world: World[Environment]) -> Iterator[Found]:
     """Tasks of a node that come to one GPU by masks of their own: of a mask with one entry that
     one, of a longer one the entry of LOCAL_RANK. One mask for several tasks is judged above."""
     uuids = {
-        (place_of(key)[0], seen.task.devices): seen.task.uuids
+        (place_of(key)[0], seen.task.devices, seen.task.ordered): seen.task.uuids
         for key, seen in world.seen.items()
         if seen.task is not None and seen.task.uuids
     }
@@ -364,7 +367,8 @@ def _crossed_masks(world: World[Environment]) -> Iterator[Found]:
         number = 0 if mask is not None and len(mask) == 1 else seen.local
         if task is not None and mask is not None and number is not None and number < len(mask):
             node = place_of(key)[0]
-            uuid = _uuid_of(mask[number], mask[0], uuids.get((node, task.devices), ()))
+            alike = uuids.get((node, task.devices, task.ordered), ())
+            uuid = _uuid_of(mask[number], mask[0], alike)
             # where control groups part them, a number means another GPU for each
             known = (uuid, None) if uuid else (mask[number], task.devices)
             comes.setdefault((node, *known), {})[key] = seen

@@ -112,6 +112,15 @@ def told(tasks: Case, uuids: tuple[str, ...] = UUIDS) -> Case:
     return dataclasses.replace(tasks, saw=saw)
 
 
+def ordered(tasks: Case) -> Case:
+    """These tasks, of which those that know UUIDs have CUDA_DEVICE_ORDER=PCI_BUS_ID as well."""
+    saw = {}
+    for key, seen in tasks.saw.items():
+        task = dataclasses.replace(seen.task, ordered=bool(seen.task.uuids))
+        saw[key] = dataclasses.replace(seen, task=task)
+    return dataclasses.replace(tasks, saw=saw)
+
+
 def apart(name: str, tasks: Case) -> Case:
     return dataclasses.replace(tasks, name=name)
 
@@ -158,6 +167,7 @@ CASES = (
         "a UUID behind a number, which CUDA leaves out", told(taken(tasks("1", "0,GPU-2a"), 0, 1))
     ),
     apart("by number and UUID, parted by control groups", told(tasks("1", "GPU-2a", each=2))),
+    apart("CUDA counts the GPUs otherwise for one of them", ordered(told(tasks("1", "GPU-2a")))),
     apart("a MIG instance each", tasks("MIG-12", "MIG-34")),
     apart("lists in another order, and one LOCAL_RANK each", taken(tasks("0,1", "1,0"), 0, 0)),
     apart("no LOCAL_RANK tells which of a list", taken(tasks("1", "0,1"), None, None)),
