@@ -34,9 +34,10 @@ Not covered  whether data arrives (world.nccl); InfiniBand's MTU, switches and c
              (env.vars); NCCL_IB_ADDR_RANGE; NUMA distance is shown, not judged; ACS settings
              without root, in virtual machines, or set up for address translation services (ATS)
 Seen as      "NET/IB : No device found", "Got completion from peer … with status=12", "Got
-             completion from peer … with error 12", "ibv_modify_qp failed with error Connection
-             timed out", "Remote RoCE device is incompatible with the local IB", "GPU Direct RDMA
-             Disabled", "IBV_WC_LOC_LEN_ERR"; training that is slow on one node
+             completion from peer … with error 12", "Got completion from peer … with error 4, …
+             vendor err 81", "ibv_modify_qp failed with error Connection timed out", "Remote RoCE
+             device is incompatible with the local IB", "GPU Direct RDMA Disabled",
+             "IBV_WC_LOC_LEN_ERR"; training that is slow on one node
 """
 
 from __future__ import annotations
@@ -379,8 +380,8 @@ FINDINGS = {
         cause="ACS, which routes all PCIe traffic between an HCA and a GPU through the CPU; the "
         "kernel turns it on with an IOMMU, also with iommu=pt",
         means="the bandwidth between nodes is about half of the port's, without an error; on some "
-        "machines NCCL hangs, 'Got completion from peer … with status=12'",
-        now="export NCCL_NET_GDR_LEVEL=LOC   if it hangs",
+        "machines NCCL stops with 'Got completion from peer … with error 4, … vendor err 81'",
+        now="export NCCL_NET_GDR_LEVEL=LOC   slow, without GPUDirect RDMA",
         text="disable ACS in the BIOS, or on these bridges after each boot; virtualisation that "
         "needs it: set up address translation services (ATS) instead",
         commands=(Command("setpci -v -s {bridge} ECAP_ACS+6.w=0000", "{node}, as root", "nobody"),),
@@ -393,7 +394,7 @@ FINDINGS = {
         cause="an IOMMU that translates the HCAs' PCIe traffic",
         means="the bandwidth between nodes is a fraction of the port's, or NCCL hangs with "
         "GPUDirect RDMA",
-        now="export NCCL_NET_GDR_LEVEL=LOC   if it hangs",
+        now="export NCCL_NET_GDR_LEVEL=LOC   slow, without GPUDirect RDMA",
         text="boot with iommu=pt, or disable the IOMMU; disable ACS on the bridges above GPUs and "
         "HCAs",
         commands=(

@@ -438,6 +438,13 @@ NCCL = (
         findings="net.rdma:errors-growing net.rdma:link-flapped net.rdma:gid-unusable "
         "net.rdma:port-down net.rdma:subnets-differ job.ranks:rank-killed",
     ),
+    _error(
+        *("Got completion … with error 4", "Got completion … with status=4"),
+        "IBV_WC_LOC_PROT_ERR",
+        means="an HCA could not read or write the memory of a GPU: most often ACS or an IOMMU is "
+        "in the way of GPUDirect RDMA; with NCCL_NET_GDR_LEVEL=LOC it works then, but slower",
+        findings="net.rdma:gpudirect-acs net.rdma:gpudirect-iommu",
+    ),
     _follows(
         *("Got completion … with error 5", "Got completion … with status=5"),
         "IBV_WC_WR_FLUSH_ERR",
