@@ -277,6 +277,30 @@ class Packed:
     __hash__ = None  # type: ignore[assignment]  # as of what it stands for
 
 
+class Stored:
+    """JSON data that are not looked at for now, as bytes."""
+
+    __slots__ = ("_own",)
+
+    def __init__(self, data: Any) -> None:
+        self._own = marshal.dumps(data)
+
+    @property
+    def data(self) -> Any:
+        """Made each time somebody looks at them."""
+        return marshal.loads(self._own)
+
+
+def stored(data: Any) -> Any:
+    """The same data, or a Stored of them."""
+    return Stored(data) if type(data) in BRANCHES else data
+
+
+def restored(data: Any) -> Any:
+    """Data that may be stored, as they are."""
+    return data.data if type(data) is Stored else data
+
+
 def packed(data: Any, columns: Mapping[int, Sequence[Any]]) -> Iterator[Packed]:
     """Values which are as `data` but for these leaves, by their number in the order of flat(): as
     many as there are values of each. Equal ones are one object. ValueError where one would not have

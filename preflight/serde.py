@@ -14,7 +14,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import cache
 from typing import Any, NoReturn, TypeVar
@@ -34,6 +34,8 @@ VALUE_WEIGHT = 64
 """Bytes that Python takes for a value beside those of its text: `[],[],` is small only as text."""
 WIDE, WIDTH = re.compile(rb"[\xc4-\xff]|\\u(?!00)"), 4
 """Letters that make Python store their whole string with 2 or 4 bytes a letter."""
+LETTER = 6
+"""Bytes of a letter that is escaped."""
 NO_NUMBERS = ("nan", "inf", "-inf")
 """How encode() spells what JSON has no number for."""
 PLAIN = frozenset((str, int, bool, type(None)))
@@ -51,15 +53,56 @@ def parsed(text: str | bytes) -> Any:
         data = _DECODER.decode(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    if text.count("[") + text.count("{") > TEXT_DEPTH:
-        _look_through(data)
-    return _encodable(data) if SURROGATE.search(text) else data
+    return _fit(data, text, 0, len(text), TEXT_DEPTH)
+
+
+def parsed_piece(text: str, start: int, depth: int) -> tuple[Any, int]:
+    """The same of one value that begins at a place of a text, so many levels deep, and where it
+    ends. It may be cut off there, if that is where the text ends."""
+    try:
+        data, end = _DECODER.raw_decode(text, start)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return _fit(data, text, start, end, TEXT_DEPTH - depth), end
+
+
+def _fit(data: Any, text: str, start: int, end: int, levels: int) -> Any:
+    """What a part of a text says, so that it can be written again."""
+    if text.count("[", start, end) + text.count("{", start, end) > levels:
+        _look_through(data, levels)
+    return _encodable(data) if SURROGATE.search(text, start, end) else data
 
 
 def weight(text: bytes) -> int:
     """Bytes that Python takes to hold a JSON text and what it says, about and at most."""
-    letters = len(text) * (WIDTH if WIDE.search(text) else 1)
-    return letters + VALUE_WEIGHT * (text.count(b",") + text.count(b"[") + 3 * text.count(b"{"))
+    return _weighed(len(text), WIDE.search(text) is not None, _values(text))
+
+
+def weight_of(parts: Iterable[bytes]) -> int:
+    """The same of a text that comes in parts."""
+    letters = values = 0
+    wide, before = False, b""
+    for part in parts:
+        letters += len(part)
+        values += _values(part)
+        before += part
+        wide = wide or _is_wide(before)
+        before = before[-LETTER:]
+    return _weighed(letters, wide or WIDE.search(before) is not None, values)
+
+
+def _weighed(letters: int, wide: bool, values: int) -> int:
+    return letters * (WIDTH if wide else 1) + VALUE_WEIGHT * values
+
+
+def _values(text: bytes) -> int:
+    return text.count(b",") + text.count(b"[") + 3 * text.count(b"{")
+
+
+def _is_wide(text: bytes) -> bool:
+    """Whether a letter is, but for one at the end of which the rest may follow."""
+    found = WIDE.search(text)
+    return found is not None and found.start() <= len(text) - LETTER
 
 
 def _no_number(name: str) -> NoReturn:
@@ -83,10 +126,10 @@ def _integer(text: str) -> int:
 _DECODER = json.JSONDecoder(parse_constant=_no_number, parse_float=_finite, parse_int=_integer)
 
 
-def _look_through(data: object) -> None:
+def _look_through(data: object, levels: int) -> None:
     """ValueError for what is nested too deeply."""
     level: list[Any] = [data]
-    for _ in range(TEXT_DEPTH):
+    for _ in range(levels):
         deeper: list[Any] = []
         for one in level:
             kind = type(one)

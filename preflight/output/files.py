@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -42,6 +43,8 @@ FILE_LIMIT = 1 << 30
 
 PART = "preflight.json"
 """Where a part of a report goes that nobody has asked for, with the node's name in it."""
+
+HTML = "<!doctype"
 
 SUMMARY_LIMIT = 1 << 20
 """Bytes that GitHub Actions take of what a step has to say, as Markdown."""
@@ -169,23 +172,39 @@ def read_report(path: str) -> Report:
         "more": as_json.LIMIT_A_RANK,
         "most": as_json.LIMIT_MOST,
     }
+    parts: deque[str] = deque()
     with session(Interrupt()) as workers:
         size = _in_worker(workers, tasks.file_size, args, path, lambda why: 0)
         found = _in_worker(
-            workers, tasks.read_file, args, path, lambda why: {"error": why}, UNPACKED * size
+            workers,
+            tasks.say_file,
+            args,
+            path,
+            lambda why: {"error": why},
+            UNPACKED * size,
+            takes=parts.append,
         )
     if problem := found.get("error", ""):
         raise PreflightError(problem)
-    text = found.get("text", "")
     try:
-        if text.lstrip()[:9].lower() == "<!doctype":
+        if _begins_with(parts, HTML):
             from preflight.render.html import embedded
 
-            text = embedded.unpacked(text)
+            parts = deque([embedded.unpacked("".join(parts))])
         with without_collector():
-            return as_json.parse(text)
+            return as_json.parse_parts(parts)
     except PreflightError as error:
         raise PreflightError(f"{path}: {error}") from None
+
+
+def _begins_with(parts: Iterable[str], word: str) -> bool:
+    """Whether a text in parts begins with this, in small letters, after blanks."""
+    begins = ""
+    for part in parts:
+        begins = (begins + part).lstrip()[: len(word)]
+        if len(begins) == len(word):
+            break
+    return begins.lower() == word
 
 
 def read_log(path: str) -> str:
@@ -234,14 +253,18 @@ def _in_worker(
     problem: Callable[[str], Any],
     size: int = 0,
     parts: Iterable[str] | None = None,
+    takes: Callable[[Any], object] | None = None,
 ) -> Any:
     """What a function of tasks.py returns; `problem` makes as much of a reason why not. `size`:
-    bytes that it has to do with; `parts`: a text that it is to have, made as it takes it."""
+    bytes that it has to do with; `parts`: a text that it is to have, made as it takes it;
+    `takes`: what has what it says."""
     stream = None if parts is None else _stream(parts)
     if not workers.opened(FILES):
         workers.fork(FILES)
     seconds = FILE_SECONDS + min(size, FILE_LIMIT) / BYTES_A_SECOND
-    call = workers.call(FILES, target, args, seconds=seconds, limit=FILE_LIMIT, stream=stream)
+    call = workers.call(
+        FILES, target, args, seconds=seconds, limit=FILE_LIMIT, stream=stream, takes=takes
+    )
     result = None
     while result is None:
         result = wait(workers, call, seconds + 5.0)

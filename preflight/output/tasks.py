@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from preflight.output import compressed
 from preflight.process.worker import Channel
 
+PART = 1 << 18
+"""Bytes of a report that are read at a time."""
+BEGINNING = 1 << 20
+"""Bytes in which it has to say of how many ranks it is."""
 LINKS = 40
 """Symbolic links in a row that are followed, as the kernel does."""
 
@@ -182,22 +187,49 @@ def file_size(args: Mapping[str, Any], channel: Channel, preloaded: object) -> i
 def read_file(args: Mapping[str, Any], channel: Channel, preloaded: object) -> dict[str, str]:
     """A report's text, also of a compressed one, at most `limit` bytes, and `more` for each rank
     that it says in that part to be of, up to `most`; {"error": why} when it can't be had."""
+    try:
+        return {"text": "".join(_text_of(args))}
+    except _Unreadable as why:
+        return {"error": str(why)}
+
+
+def say_file(args: Mapping[str, Any], channel: Channel, preloaded: object) -> dict[str, str]:
+    """The same text in parts, each of which is said; what is returned has none."""
+    try:
+        for part in _text_of(args):
+            channel.say("text", part)
+    except _Unreadable as why:
+        return {"error": str(why)}
+    return {}
+
+
+class _Unreadable(Exception):
+    """Why the text of a report can't be had."""
+
+
+def _text_of(args: Mapping[str, Any]) -> Iterator[str]:
     path, limit = args["path"], args["limit"]
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    beginning, size, ranks, is_text = b"", 0, 0, True
     try:
         with open(path, "rb") as file, compressed.unpacked(file) as stream:
-            data, ranks = stream.read(limit + 1), 0
-            if len(data) > limit:
-                ranks = compressed.ranks_claimed(data)
-                limit = min(limit + args.get("more", 0) * ranks, args.get("most", limit))
-                data += stream.read(max(0, limit + 1 - len(data)))
+            while data := stream.read(min(PART, limit + 1 - size)):
+                size += len(data)
+                beginning = beginning if len(beginning) > BEGINNING else beginning + data
+                if size > limit and limit == args["limit"]:
+                    ranks = compressed.ranks_claimed(beginning)
+                    limit = min(limit + args.get("more", 0) * ranks, args.get("most", limit))
+                if size > limit:
+                    of = f", the most that is read of a report of {ranks} ranks" if ranks else ""
+                    raise _Unreadable(f"{path}: larger than {limit >> 20} MiB{of}")
+                try:
+                    yield decoder.decode(data) if is_text else ""
+                except UnicodeDecodeError:
+                    is_text = False  # one that is too large is told so
     except compressed.NoLibrary as why:
-        return {"error": f"{path}: {why}"}
+        raise _Unreadable(f"{path}: {why}") from None
     except compressed.DAMAGED as error:
-        return {"error": f"{path}: {getattr(error, 'strerror', None) or 'damaged: ' + str(error)}"}
-    if len(data) > limit:
-        of = f", the most that is read of a report of {ranks} ranks" if ranks else ""
-        return {"error": f"{path}: larger than {limit >> 20} MiB{of}"}
-    try:
-        return {"text": data.decode()}
-    except UnicodeDecodeError:
-        return {"error": f"{path}: not a report: it is no UTF-8 text"}
+        told = getattr(error, "strerror", None) or f"damaged: {error}"
+        raise _Unreadable(f"{path}: {told}") from None
+    if not is_text or decoder.getstate()[0]:  # the first bytes of a letter
+        raise _Unreadable(f"{path}: not a report: it is no UTF-8 text")

@@ -123,9 +123,9 @@ class Call:
     """One function call in one process; `result` is there once it has ended.
 
     limit is how many bytes it may answer, stream what it is to have besides its arguments, broken
-    what was raised where that could not be made; line and output are our ends of its socket and of
-    the pipe of its standard streams; `due` is when something has to be done about it (monotonic),
-    `answer` what it answered.
+    what was raised where that could not be made, takes whoever has what it says; line and output
+    are our ends of its socket and of the pipe of its standard streams; `due` is when something has
+    to be done about it (monotonic), `answer` what it answered.
     """
 
     id: int
@@ -137,6 +137,7 @@ class Call:
     rank: int = 0
     limit: int = ANSWER_LIMIT
     stream: Stream | None = None
+    takes: Callable[[Any], object] | None = None
     broken: Exception | None = None
     state: State = State.QUEUED
     pid: int = 0

@@ -199,10 +199,11 @@ class Workers:
         unset: tuple[str, ...] = (),
         limit: int = ANSWER_LIMIT,
         stream: Stream | None = None,
+        takes: Callable[[Any], object] | None = None,
     ) -> Call:
         """Have `target(args, channel, preloaded)` called in a fork of `server`. Calls of one
         `group` hear what each other say; `limit`: bytes of its answer; `stream`: what it is to have
-        besides its arguments, for a call of no group."""
+        besides its arguments, and `takes` has what it says, for a call of no group."""
         name = name_of(target)
         request = {
             "op": "fork",
@@ -215,7 +216,16 @@ class Workers:
             "unset": list(unset),
         }
         call = Call(
-            request["id"], server, label or name, request, seconds, group, rank, limit, stream
+            request["id"],
+            server,
+            label or name,
+            request,
+            seconds,
+            group,
+            rank,
+            limit,
+            stream,
+            takes,
         )
         self._calls[call.id] = call
         if self._servers[server].lost:
@@ -489,7 +499,9 @@ class Workers:
             self._selector.unregister(call.line)
             return False
         for told in call.understand(data):
-            if call.group:
+            if call.takes is not None:
+                call.takes(told.value)
+            elif call.group:
                 self.tell(call.group, told)
                 if self.relaying and len(self.heard) < SAID_LIMIT:
                     self.heard.append((call.group, told))

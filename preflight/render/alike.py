@@ -21,6 +21,7 @@ import itertools
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from preflight.humanize import rank_list
@@ -38,6 +39,7 @@ from preflight.packed import (
     packed,
     paths,
     plain,
+    restored,
 )
 from preflight.serde import DEPTH
 
@@ -61,6 +63,7 @@ SAME_FROM = 8
 speak, or an address."""
 
 T = TypeVar("T")
+V = TypeVar("V")
 KNOWN = 1024
 """Objects of which it is known for a while what they are: those that many have in common are."""
 
@@ -104,6 +107,22 @@ class Places:
         """Nodes as they are in the world, the ranks of each in their order, then the others."""
         node, rank = place_of(key)
         return self._nodes.get(node, self._end), -1 if rank is None else rank
+
+    def in_order(self, found: dict[str, V]) -> dict[str, V]:
+        """The same by this order. Mostly all of them are nodes, or all are ranks."""
+        for line in (self._nodes_in_order, self._ranks_in_order):
+            made = {key: found[key] for key in line if key in found}
+            if len(made) == len(found):
+                return made
+        return {key: found[key] for key in sorted(found, key=self.order)}
+
+    @cached_property
+    def _nodes_in_order(self) -> list[str]:
+        return sorted(self._nodes, key=self.order)
+
+    @cached_property
+    def _ranks_in_order(self) -> list[str]:
+        return sorted(self._ranks.values(), key=self.order)
 
     def written(self, kind: str, numbers: Iterable[int]) -> dict[str, str]:
         return {kind: rank_list(numbers, None).partition(" ")[2]}
@@ -180,7 +199,7 @@ def numbers_unfolded(data: Any, places: Places) -> Any:
         keys = places.read(group)
         values = group["values"] if "values" in group else [group["value"]] * len(keys)
         found |= zip(keys, values, strict=True)
-    return {key: found[key] for key in sorted(found, key=places.order)}
+    return places.in_order(found)
 
 
 # --- writing ---
@@ -404,8 +423,8 @@ def unfolded(
 ) -> Iterator[tuple[str, Any]]:
     """(key, observation as JSON data) of a group; its value is packed where nothing but leaves of
     it differs. Equal ones are one object, and so is every part of them that no column changes.
-    `groups`: all of them, since a column may be that of another. ValueError for what makes no
-    sense."""
+    `groups`: all of them, since a column may be that of another; columns may be stored. ValueError
+    for what makes no sense."""
     data, columns = group.get("as"), group.get("but", {})
     if not isinstance(data, dict) or not isinstance(columns, dict):
         raise ValueError("alike: a group without an observation")
@@ -442,6 +461,7 @@ def _values(
     column: Any, nodes: Sequence[str], pointer: str, groups: Mapping[str, Sequence[Group]]
 ) -> list[Any]:
     """Inverse of _column()."""
+    column = restored(column)
     if isinstance(column, str):
         return [column.replace(NODE, node) for node in nodes]
     if isinstance(column, dict) and isinstance(column.get("same"), list):
@@ -463,7 +483,7 @@ def _referred(pointer: Any, groups: Mapping[str, Sequence[Group]]) -> list[Any]:
     try:
         root, alike, check, number, but, name = map(_step, str(pointer).split("/"))
         if (root, alike, but) == ("", "alike", "but"):
-            found = groups[check][_digits(number)]["but"][name]
+            found = restored(groups[check][_digits(number)]["but"][name])
     except (LookupError, TypeError, ValueError):
         pass
     if not isinstance(found, list):

@@ -21,6 +21,7 @@ from preflight.model import (
     Status,
     Topology,
     Verdict,
+    of_each,
     place_of,
 )
 from preflight.nodeset import foldable, folded, hostlist, others_than
@@ -320,7 +321,9 @@ def _covered(report: Report, left: int) -> list[str]:
         if local and all(fine):
             return [met, f"local checks of the {top.met} passed"]
     nodes = {node.name for node in top.nodes}
-    whole = [row for row in rows if {place_of(key)[0] for key in row.by_subject} >= nodes]
+    by_subject = {number: row.by_subject for number, row in enumerate(rows)}
+    covers = of_each(by_subject, lambda keys: {place_of(key)[0] for key in keys} >= nodes)
+    whole = [row for number, row in enumerate(rows) if covers[number]]
     if len(nodes) > 1 and passed == len(rows) == len(whole):
         return [f"{plural(passed, 'check')} on {met}"]
     told = f"{passed} of {plural(len(rows), 'check')} passed"

@@ -8,10 +8,12 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 from preflight.model import (
     DRAWN_NODES,
@@ -40,10 +42,10 @@ from preflight.model import (
     Topology,
     Verdict,
 )
-from preflight.packed import Packed, plain
-from preflight.render import alike
+from preflight.packed import Packed, digest, plain, restored, stored
+from preflight.render import alike, pieces
 from preflight.sanitize import JsonText, json_lines, json_text
-from preflight.serde import as_it_is, decode, encode, parsed, weight
+from preflight.serde import as_it_is, decode, encode, weight_of
 
 SCHEMA = "urn:cluster-preflight:schema:report-v1"
 LIMIT = 64 << 20
@@ -53,6 +55,7 @@ LIMIT_MOST = 512 << 20
 to be of, and of the largest. A rank takes some 300 bytes where all are alike."""
 WEIGHT, WEIGHT_OF_BYTE = 256 << 20, 12
 """Bytes that it takes to hold what it says: of any, and for each of its own; ten are usual."""
+TOO_MUCH = "says too much, or twice of one"
 SAID = 300
 """Characters of why something is no report: it may be the words of whoever wrote it."""
 
@@ -253,14 +256,24 @@ def _observation(
     return found | ({"by": observation.by} if observation.by else {})
 
 
+WAYS = {
+    "checks": {pieces.ANY: stored},
+    "observations": {pieces.ANY: stored},
+    "alike": {pieces.ANY: {pieces.ANY: {"but": {pieces.ANY: stored}}}},
+}
+"""The pieces of a report, of which there is a part for each check."""
+
+
 def parse(text: str) -> Report:
     """A saved report; PreflightError in one line when it is none."""
+    return parse_parts(deque([text]))
+
+
+def parse_parts(parts: deque[str]) -> Report:
+    """The same of a text in parts, each of which goes as it is read."""
     try:
-        if len(text) > WEIGHT // 64:
-            written = text.encode("utf-8", "backslashreplace")
-            if weight(written) > max(WEIGHT, WEIGHT_OF_BYTE * len(written)):
-                raise ValueError("it says more than one of its size does")
-        data = parsed(text)
+        _bound_weight(parts)
+        data = pieces.read(_taken(parts), WAYS)
     except ValueError as error:
         why = "not valid JSON" if isinstance(error, json.JSONDecodeError) else error
         raise PreflightError(f"not a report: {why}") from None
@@ -272,13 +285,32 @@ def parse(text: str) -> Report:
         raise PreflightError(f"not a report that this version reads: {error}"[:SAID]) from None
 
 
+def _bound_weight(parts: Iterable[str]) -> None:
+    """ValueError for a text that says more than it takes to write it."""
+    if sum(map(len, parts)) <= WEIGHT // 64:
+        return
+    size = sum(len(part) for part in _written(parts))
+    if weight_of(_written(parts)) > max(WEIGHT, WEIGHT_OF_BYTE * size):
+        raise ValueError("it says more than one of its size does")
+
+
+def _written(parts: Iterable[str]) -> Iterator[bytes]:
+    return (part.encode("utf-8", "backslashreplace") for part in parts)
+
+
+def _taken(parts: deque[str]) -> Iterator[str]:
+    while parts:
+        yield parts.popleft()
+
+
 def _report(data: Mapping[str, Any]) -> Report:
-    observations = _parse_observations(data)
-    places = alike.Places(observations.topology.nodes)
+    top = _parse_topology(data["world"])
+    places = alike.Places(top.nodes)
+    observations = _parse_observations(data, top, places)
     return Report(
         verdict=Verdict(data["verdict"]),
         exit_code=decode(int, data["exit_code"], "exit_code"),
-        rows=tuple(_parse_row(row, places) for row in data["checks"]),
+        rows=tuple(_parse_rows(data["checks"], places)),
         findings=tuple(_parse_finding(finding) for finding in data["findings"]),
         observations=observations,
         skipped=decode(tuple[str, ...], data.get("skipped", [])),
@@ -287,10 +319,9 @@ def _report(data: Mapping[str, Any]) -> Report:
     )
 
 
-def _parse_observations(data: Mapping[str, Any]) -> Observations:
-    world = data["world"]
+def _parse_topology(world: Mapping[str, Any]) -> Topology:
     master = world.get("master", {})
-    topology = Topology(
+    return Topology(
         launcher=decode(str, world.get("source", "local")),
         job=decode(str, world.get("job", "")),
         size=decode(int, world["size"]),
@@ -302,6 +333,11 @@ def _parse_observations(data: Mapping[str, Any]) -> Observations:
             for name, f in world.get("facts", {}).items()
         },
     )
+
+
+def _parse_observations(
+    data: Mapping[str, Any], top: Topology, places: alike.Places
+) -> Observations:
     return Observations(
         tool=decode(Mapping[str, str], data.get("tool", {}), "tool"),
         started=decode(str, data.get("started", ""), "started"),
@@ -310,46 +346,117 @@ def _parse_observations(data: Mapping[str, Any]) -> Observations:
             name: Setting(s["value"], decode(str, s["from"], f"settings.{name}"))
             for name, s in data.get("settings", {}).items()
         },
-        topology=topology,
-        checks=_parse_checks(data, alike.Places(topology.nodes)),
+        topology=top,
+        checks=_parse_checks(data["observations"], data.get("alike", {}), places),
         interrupted=decode(str, data.get("interrupted", "")),
         left_behind=decode(tuple[LeftBehind, ...], data.get("left_behind", [])),
     )
 
 
 def _parse_checks(
-    data: Mapping[str, Any], places: alike.Places
-) -> dict[str, dict[str, Observation]]:
-    """All observations, with those of which a group stands for many."""
-    checks = {
-        check: {key: _parse_observation(o) for key, o in by_key.items()}
-        for check, by_key in data["observations"].items()
-    }
-    keys_left = alike.KEYS_MOST
-    for check, groups in data.get("alike", {}).items():
-        found = checks.setdefault(check, {})
-        for group in groups:
-            keys = places.read(group)
-            keys_left -= len(keys)
-            if keys_left < 0 or not found.keys().isdisjoint(keys):
-                raise ValueError(f"alike: {check!r:.60} says too much, or twice of one")
-            last: tuple[Any, Observation] | None = None
-            for key, said in alike.unfolded(group, keys, data["alike"]):
-                if last is None or last[0] is not said:
-                    last = said, _parse_observation(said)
-                found[key] = last[1]
-        checks[check] = {key: found[key] for key in sorted(found, key=places.order)}
-    return checks
+    alone: Mapping[str, Any], groups: Mapping[str, Any], places: alike.Places
+) -> Mapping[str, Mapping[str, Observation]]:
+    """All observations. Where there are groups each check is read now, so that what makes no sense
+    is refused, and read again whenever somebody looks at it: most of what prints a report does
+    not."""
+    if not groups:
+        return {check: _parse_alone(by_key) for check, by_key in alone.items()}
+    checks = [*alone, *(check for check in groups if check not in alone)]
+    make = partial(_parse_check, alone, groups, places)
+    left = alike.KEYS_MOST
+    for check in checks:
+        left -= len(make(check)) - len(restored(alone.get(check, {})))
+        if left < 0:
+            raise ValueError(f"alike: {check!r:.60} {TOO_MUCH}")
+    return _AsNeeded(checks, make)
 
 
-def _parse_row(data: Mapping[str, Any], places: alike.Places) -> Row:
+class _AsNeeded(Mapping[str, Mapping[str, Observation]]):
+    """Checks, each of which is made when somebody looks at it, and once for as long as somebody has
+    it or looks at no other one."""
+
+    def __init__(self, checks: Iterable[str], make: Callable[[str], _ByKey]) -> None:
+        self._checks = dict.fromkeys(checks)
+        self._make = make
+        self._known: WeakValueDictionary[str, _ByKey] = WeakValueDictionary()
+        self._last = _ByKey()
+
+    def __getitem__(self, check: str) -> Mapping[str, Observation]:
+        if check not in self._checks:
+            raise KeyError(check)
+        made = self._known.get(check)
+        if made is None:
+            self._last = _ByKey()  # which goes before there is another one
+            made = self._known[check] = self._make(check)
+        self._last = made
+        return made
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._checks)
+
+    def __len__(self) -> int:
+        return len(self._checks)
+
+    def __contains__(self, check: object) -> bool:
+        return check in self._checks
+
+
+class _ByKey(dict[str, Observation]):
+    """The observations of a check."""
+
+    __slots__ = ("__weakref__",)
+
+
+def _parse_alone(by_key: Any) -> dict[str, Observation]:
+    return {key: _parse_observation(o, {}) for key, o in restored(by_key).items()}
+
+
+def _parse_check(
+    alone: Mapping[str, Any], groups: Mapping[str, Any], places: alike.Places, check: str
+) -> _ByKey:
+    """The observations of a check, with those of which a group stands for many."""
+    found = _parse_alone(alone.get(check, {}))
+    if check not in groups:
+        return _ByKey(found)
+    for group in groups[check]:
+        keys = places.read(group)
+        if not found.keys().isdisjoint(keys):
+            raise ValueError(f"alike: {check!r:.60} {TOO_MUCH}")
+        common = _marks_in_common(group)
+        last: tuple[Any, Observation] | None = None
+        for key, said in alike.unfolded(group, keys, groups):
+            if last is None or last[0] is not said:
+                last = said, _parse_observation(said, common)
+            found[key] = last[1]
+    return _ByKey(places.in_order(found))
+
+
+_Common = dict[int, Any]
+"""What becomes of marks that many have in common, by the id() of their data."""
+
+
+def _marks_in_common(group: Mapping[str, Any]) -> _Common:
+    as_first = group.get("as")
+    marks = as_first.get("marks") if isinstance(as_first, dict) else None
+    return dict.fromkeys(map(id, [marks, *marks])) if isinstance(marks, list) else {}
+
+
+def _parse_rows(data: Any, places: alike.Places) -> Iterator[Row]:
+    known: dict[bytes, Mapping[str, Status]] = {}
+    for one in data:
+        yield _parse_row(restored(one), places, known)
+
+
+def _parse_row(
+    data: Mapping[str, Any], places: alike.Places, known: dict[bytes, Mapping[str, Status]]
+) -> Row:
+    """`known`: what other rows say of their subjects. Most say the same: that is one object."""
     values = {k: data[k] for k in ("id", "stage", "scope", "status", "seconds", "by_subject")}
-    if "by_status" in data:
-        by_subject = dict(values["by_subject"])
-        for said in data["by_status"]:
-            by_subject |= dict.fromkeys(places.read(said), said["status"])
-        values["by_subject"] = {k: by_subject[k] for k in sorted(by_subject, key=places.order)}
-    row: Row = decode(Row, {**values, "reason": data.get("reason", "")}, "checks")
+    told = digest([values["by_subject"], data.get("by_status")])
+    if told not in known:
+        known[told] = _parse_statuses(values["by_subject"], data.get("by_status"), places)
+    values |= {"by_subject": {}, "reason": data.get("reason", "")}
+    row: Row = replace(decode(Row, values, "checks"), by_subject=known[told])
     text = decode(str, data.get("text", ""))
     numbers = dict(alike.numbers_unfolded(data.get("measured", {}), places))
     lanes, curves = (data.get(name) for name in ("lanes", "curves"))
@@ -363,6 +470,17 @@ def _parse_row(data: Mapping[str, Any], places: alike.Places) -> Row:
         decode(tuple[str, ...], data.get("notes", []), "notes"),
     )
     return replace(row, measured=measured, required=bool(data.get("required", True)))
+
+
+def _parse_statuses(by_subject: Any, by_status: Any, places: alike.Places) -> Mapping[str, Status]:
+    found: dict[str, Status] = decode(Mapping[str, Status], by_subject, "checks.by_subject")
+    if by_status is None:
+        return found
+    for said in by_status:
+        for key in (keys := places.read(said))[:1]:
+            status = decode(Status, said["status"], f"checks.by_subject.{key}")
+            found |= dict.fromkeys(keys, status)
+    return places.in_order(found)
 
 
 def _parse_grid(data: Any) -> Grid | None:
@@ -404,8 +522,8 @@ def _parse_finding(data: Mapping[str, Any]) -> Finding:
     )
 
 
-def _parse_observation(data: Mapping[str, Any]) -> Observation:
-    marks = tuple(Mark(decode(str, name), decode(float, at)) for name, at in data.get("marks", []))
+def _parse_observation(data: Mapping[str, Any], common: _Common) -> Observation:
+    marks = _parse_marks(data.get("marks", []), common)
     seconds = decode(float, data.get("seconds", 0.0))
     if "missing" in data:
         return Missing(
@@ -416,3 +534,22 @@ def _parse_observation(data: Mapping[str, Any]) -> Observation:
             decode(str, data.get("by", "")),
         )
     return Seen(data["ok"], seconds, marks)
+
+
+def _parse_marks(data: Any, common: _Common) -> tuple[Mark, ...]:
+    made = common.get(id(data))
+    if made is None:
+        made = tuple(_parse_mark(one, common) for one in data)
+        if id(data) in common:
+            common[id(data)] = made
+    return made
+
+
+def _parse_mark(data: Any, common: _Common) -> Mark:
+    made = common.get(id(data))
+    if made is None:
+        name, at = data
+        made = Mark(decode(str, name), decode(float, at))
+        if id(data) in common:
+            common[id(data)] = made
+    return made

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from preflight.frozen import dataclass
 from preflight.humanize import rank_list
-from preflight.model import WEIGHT, Cause, Missing, Report, Row, Status, Verdict, place_of
+from preflight.model import WEIGHT, Cause, Missing, Report, Row, Status, Verdict, of_each, place_of
 from preflight.nodeset import folded
 from preflight.render.layout import cut, wrapped
 from preflight.render.style import (
@@ -66,7 +66,7 @@ def _grid(report: Report, look: Look, marks: Mapping[str, Marks]) -> _Grid:
 
 def matrix(report: Report, look: Look) -> Iterator[Line]:
     """One block a stage. All rows when all is well (or -v), else only the odd ones."""
-    marks = {row.id: _marks(row) for row in report.rows}
+    marks = of_each({row.id: row.by_subject for row in report.rows}, _marks)
     grid = _grid(report, look, marks)
     if not grid.many:
         heading: Line = [(" " * (grid.ids + 2), "")]
@@ -147,9 +147,9 @@ def _reasons(rows: Iterable[Row], look: Look) -> str:
     return "; ".join([f"needs {', '.join(needs)}"] * bool(needs) + others)
 
 
-def _marks(row: Row) -> Marks:
+def _marks(by_subject: Mapping[str, Status]) -> Marks:
     by_node: dict[str, list[tuple[int | None, Status]]] = {}
-    for key, status in row.by_subject.items():
+    for key, status in by_subject.items():
         node, rank = place_of(key)
         by_node.setdefault(node, []).append((rank, status))
     return {
@@ -233,9 +233,11 @@ def _summary(
     nothing for, nothing is counted."""
     worst: dict[str, Status] = {}
     counts = {row.id for row in left}
-    for check, by_node in marks.items():
+    # of most checks it is one object
+    told = {(id(by_node), check in counts): by_node for check, by_node in marks.items()}
+    for (_, skipped), by_node in told.items():
         for node, found in by_node.items():
-            statuses = [s for _, s in found if s is not Status.SKIP or check in counts]
+            statuses = [s for _, s in found if s is not Status.SKIP or skipped]
             if statuses:
                 worst[node] = max([*statuses, worst.get(node, Status.PASS)], key=_weight)
     usual = _usual(worst)

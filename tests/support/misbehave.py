@@ -127,6 +127,12 @@ def meet(args: Any, channel: Any, preloaded: Any) -> Any:
     return sorted(channel.hear("here", 3, 5.0).items())
 
 
+def say_each(args: Any, channel: Any, preloaded: Any) -> Any:
+    for one in args:
+        channel.say("part", one)
+    return len(args)
+
+
 def wait_for_nobody(args: Any, channel: Any, preloaded: Any) -> Any:
     return sorted(channel.hear("here", 2, 0.2).items())
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preflight import redact
-from preflight.packed import Packed, Packing, Shared, SlimDicts, plain
+from preflight.packed import Packed, Packing, Shared, SlimDicts, plain, restored, stored
 from preflight.serde import as_it_is, encode
 
 LEAVES = (
@@ -177,3 +177,14 @@ def test_what_is_said_again_takes_no_more_room() -> None:
         assert once >= len(json.dumps(part))
         shared.of(json.loads(json.dumps(part)))
         assert shared.held == before + once
+
+
+@given(VALUES)
+def test_what_is_stored_is_the_same_again(data: Any) -> None:
+    assert repr(restored(stored(data))) == repr(data)
+    assert restored(data) is data
+
+
+def test_what_is_stored_takes_little() -> None:
+    names = [f"GPU-{number:08x}-0000-4000-8000-{number:012x}" for number in range(1000)]
+    assert len(stored(names)._own) < 1000 * 43

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -24,6 +25,8 @@ from preflight.serde import (
     encode,
     parsed,
     reader,
+    weight,
+    weight_of,
 )
 from preflight.strenum import StrEnum
 
@@ -288,3 +291,10 @@ def test_what_a_reader_has_in_common_is_one_object() -> None:
     assert read(other.own) == decode(Outer, other.plain())
     assert read(other.own).many is read(third.own).many
     assert read(third.own).many[0] is decode(Outer, one, known=known).many[0]
+
+
+@given(st.text(st.sampled_from('[{,"ax\\\\u0041é\u1234')), st.lists(st.integers(0, 40), max_size=5))
+def test_a_text_in_parts_weighs_as_much(text: str, places: list[int]) -> None:
+    data = text.encode()
+    ends = sorted({0, len(data), *(place for place in places if place < len(data))})
+    assert weight_of(data[a:b] for a, b in pairwise(ends)) == weight(data)

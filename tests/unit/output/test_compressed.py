@@ -21,9 +21,24 @@ def written(path: Path, text: str = TEXT) -> str:
     return tasks.write_file({"path": str(path), "text": text}, None, None)  # type: ignore[arg-type]
 
 
+class Said:
+    """In place of a worker's line."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+
+    def say(self, topic: str, part: str) -> None:
+        self.parts.append(part)
+
+
 def read(path: Path, **limits: int) -> dict[str, str]:
     args: dict[str, Any] = {"path": str(path), "limit": 1 << 20, **limits}
-    return tasks.read_file(args, None, None)  # type: ignore[arg-type]
+    found = tasks.read_file(args, None, None)  # type: ignore[arg-type]
+    said = Said()
+    told = tasks.say_file(args, said, None)  # type: ignore[arg-type]
+    assert told == {key: why for key, why in found.items() if key == "error"}
+    assert told or "".join(said.parts) == found["text"]
+    return found
 
 
 @pytest.mark.parametrize("name", ["r.json", "r.json.gz", "r.json.zst", "r"])
@@ -75,6 +90,26 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
         for _ in range(64):
             file.write(bytes(1 << 20))
     assert "larger than 1 MiB" in read(path)["error"]
+
+
+@pytest.mark.parametrize("name", ["r.json", "r.json.gz", "r.json.zst"])
+def test_a_letter_may_lie_between_two_parts(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "PART", 3)
+    path = tmp_path / name
+    written(path, "aé\u1234\U0001f600" * 7)
+    assert read(path) == {"text": "aé\u1234\U0001f600" * 7}
+
+
+@pytest.mark.parametrize("data", [b"\xff", b"{}\xc3", b"\xc3" + b"a" * 20])
+def test_what_is_not_utf_8_is_refused(
+    data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "PART", 3)
+    (tmp_path / "r").write_bytes(data)
+    assert read(tmp_path / "r")["error"].endswith("not a report: it is no UTF-8 text")
+    assert "larger than 0 MiB" in read(tmp_path / "r", limit=len(data) - 1)["error"]
 
 
 def test_a_part_keeps_its_kind() -> None:

@@ -66,3 +66,10 @@ def test_half_a_report_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         published(tmp_path / "r.json")
     assert [p.name for p in tmp_path.iterdir()] == ["r.json"]
     assert (tmp_path / "r.json").read_text() == "before"
+
+
+def test_a_text_begins_with_a_word() -> None:
+    for parts in (["<!doctype html>"], [" \n", "", "\t<!Doc", "TYPE"]):
+        assert files._begins_with(parts, files.HTML)
+    for parts in ([], [" "], ["<!doc"], ["{", "<!doctype html>"]):
+        assert not files._begins_with(parts, files.HTML)

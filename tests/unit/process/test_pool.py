@@ -430,6 +430,17 @@ def test_no_descriptor_is_lost() -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+def test_what_is_said_goes_to_who_takes_it(workers: Workers) -> None:
+    """And to nobody else: also what would be too long for one line of others."""
+    said = ["a", "ä" * 700_000, None]
+    took: list[Any] = []
+    call = workers.call("light", misbehave.say_each, said, seconds=5.0, takes=took.append)
+    until_ended(workers, 20)
+    assert isinstance(call.result, Returned)
+    assert (took, call.result.value) == (said, 3)
+    assert workers.heard == []
+
+
 # --- a stream besides the arguments ---
 
 FAST = 1e9

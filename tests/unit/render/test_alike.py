@@ -6,6 +6,7 @@ import dataclasses
 import gc
 import json
 import random
+from collections import deque
 from typing import Any
 
 import jsonschema
@@ -92,6 +93,32 @@ def test_it_is_read_back_as_it_was() -> None:
         again = encode(read.observations.checks[check])
         assert repr(again) == repr(encode(by_key)), "1 stays 1, 1.0 stays 1.0"
     assert as_json.render(read) == text
+
+
+def test_it_is_read_in_any_order_and_layout() -> None:
+    text = as_json.render(report())
+    for sort in (False, True):
+        again = json.dumps(json.loads(text), indent=2, sort_keys=sort)
+        parts = deque(again[at : at + 1000] for at in range(0, len(again), 1000))
+        read = as_json.parse_parts(parts)
+        assert read.observations == report().observations
+        assert sort or as_json.render(read) == text
+
+
+def test_a_check_is_made_once_for_whoever_has_it() -> None:
+    checks = as_json.parse(as_json.render(report())).observations.checks
+    one = checks["site.rank"]
+    assert list(checks) == list(report().observations.checks)
+    assert checks["site.node"] is checks["site.node"], "the last one stays"
+    assert checks["site.rank"] is one, "and who has another has the same again"
+    assert "site.else" not in checks
+    assert checks.get("site.else") is None
+
+
+def test_rows_that_say_the_same_share_it() -> None:
+    read = as_json.parse(as_json.render(report()))
+    told = {id(row.by_subject) for row in read.rows}
+    assert len(told) == len({repr(row.by_subject) for row in read.rows})
 
 
 def test_it_fits_the_schema_and_is_small() -> None:

@@ -7,6 +7,7 @@ import gc
 import json
 import sys
 import tracemalloc
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -40,6 +41,9 @@ import simulated  # noqa: E402  it lies in another folder
 RANKS = 4
 RATIO = 12
 """Times of its text that writing a report may take: here it is 8, and was 34 leaf by leaf."""
+
+READ_RATIO = 20
+"""The same of reading it."""
 
 
 def said(place: int, rank: int) -> dict[str, Any]:
@@ -125,6 +129,21 @@ def peak_of(run: Callable[[], int]) -> tuple[int, int]:
         return tracemalloc.get_traced_memory()[1], told
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nodes", [500, 1500])
+def test_to_read_it_takes_so_many_times_of_its_text(nodes: int) -> None:
+    text = as_json.render(report(nodes))
+    size, parts = len(text), deque(text[at : at + 4096] for at in range(0, len(text), 4096))
+    del text
+
+    def read() -> int:
+        return len(as_json.parse_parts(parts).rows)
+
+    peak, _ = peak_of(read)
+    assert peak < READ_RATIO * size, f"{peak / size:.1f} times of its {size} letters"
+    assert not parts
 
 
 @pytest.mark.slow
