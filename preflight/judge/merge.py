@@ -80,11 +80,10 @@ def merge(parts: Sequence[Observations], meeting: str) -> Observations:
         raise PreflightError(
             f"these reports are of different jobs: {', '.join(f'{job!r:.40}' for job in jobs[:4])}"
         )
-    distinct = {_text(part): part for part in parts}
-    ordered = [
-        part
-        for _, part in sorted(distinct.items(), key=lambda item: _order(item[0], item[1], meeting))
-    ]
+    by_order: dict[tuple[bool, int, int], list[Observations]] = {}
+    for part in parts:
+        by_order.setdefault(_order(part, meeting), []).append(part)
+    ordered = [part for order in sorted(by_order) for part in _distinct(by_order[order])]
     if any(part.topology.met > RANKS_LIMIT for part in ordered):
         raise PreflightError(f"more than {RANKS_LIMIT} ranks in one report")
     machines: dict[str, _Machine] = {}
@@ -132,9 +131,17 @@ def _text(part: Observations) -> str:
     return json.dumps(encode(part), sort_keys=True)
 
 
-def _order(text: str, part: Observations, meeting: str) -> tuple[bool, int, int, str]:
+def _distinct(parts: Sequence[Observations]) -> Sequence[Observations]:
+    """Equal ones once, in the order of their text, which of many nodes takes all of their room."""
+    if len(parts) == 1:
+        return parts
+    texts = {_text(part): part for part in parts}
+    return [texts[text] for text in sorted(texts)]
+
+
+def _order(part: Observations, meeting: str) -> tuple[bool, int, int]:
     lowest = min((rank for node in part.topology.nodes for rank in node.ranks), default=0)
-    return (not _hosted(part, meeting), -part.topology.met, lowest, text)
+    return (not _hosted(part, meeting), -part.topology.met, lowest)
 
 
 def _agreed(ordered: Sequence[Observations]) -> int:

@@ -70,25 +70,20 @@ BY_USER = "user"
 
 @dataclass(slots=True)
 class _Judged:
-    """One check on its way into the report."""
+    """One check on its way into the report. What was observed is not kept: of a report that was
+    read, each check's is made when it is judged, and goes then.
+
+    `missing`: what was not seen, of equal ones one: of 100,000 ranks that is mostly nothing.
+    """
 
     loaded: Loaded | None
     id: str
-    observations: Mapping[str, Observation]
+    seconds: float
+    missing: list[Missing]
     by_subject: dict[str, Status] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     measured: Measured = field(default_factory=Measured)
     reason: str = ""
-    _missing: list[Missing] | None = None
-
-    @property
-    def missing(self) -> list[Missing]:
-        """What was not seen, of equal ones one. Of 31 checks of 100,000 ranks that is mostly
-        nothing, and is asked three times."""
-        if self._missing is None:
-            told = each_once(self.observations.values())
-            self._missing = [one for one in told if isinstance(one, Missing)]
-        return self._missing
 
     @property
     def statuses(self) -> frozenset[Status]:
@@ -183,7 +178,9 @@ def _judge_check(
     drawn: bool,
 ) -> _Judged:
     loaded = catalogue.checks.get(check_id)
-    judged = _Judged(loaded, check_id, seen)
+    told = each_once(seen.values())
+    missing = [one for one in told if isinstance(one, Missing)]
+    judged = _Judged(loaded, check_id, max((o.seconds for o in told), default=0.0), missing)
     world: World[Any] = World(check_id, seen, topology)
     if loaded is None:
         why = catalogue.broken.get(check_id, "this version has no such check")
@@ -448,7 +445,7 @@ def _row(judged: _Judged) -> Row:
         stage=str(check.stage) if check else "machine",
         scope=str(check.scope) if check else "node",
         status=status,
-        seconds=max((o.seconds for o in each_once(judged.observations.values())), default=0.0),
+        seconds=judged.seconds,
         by_subject=judged.by_subject,
         measured=judged.measured,
         reason=judged.reason,
@@ -463,7 +460,7 @@ def _skipped_by_user(judged: _Judged) -> bool:
 def _blind(judged: _Judged, topology: Topology, whole: tuple[Set[str], Set[str]]) -> bool:
     """Whether a check was not made, or left out somewhere by nobody's wish: no torch, no time, or
     an agent that never answered for its node. `whole`: see _whole()."""
-    keys = judged.observations.keys()
+    keys = judged.by_subject.keys()
     if keys not in whole:
         seen = {place_of(key) for key in keys}
         nodes = {node for node, _ in seen}
@@ -472,7 +469,7 @@ def _blind(judged: _Judged, topology: Topology, whole: tuple[Set[str], Set[str]]
         ranks = {rank for _, rank in seen} - {None}
         if ranks and not {r for node in topology.nodes for r in node.ranks} <= ranks:
             return True
-    return not judged.observations or any(
+    return not keys or any(
         o.cause in (Cause.SKIPPED, Cause.BLOCKED) and o.by != BY_USER for o in judged.missing
     )
 
