@@ -228,6 +228,16 @@ FINDINGS = {
         text="choose the address once, before the ranks start, and pass it to all of them at "
         "{line}",
     ),
+    "rendezvous-replaced": for_author(
+        headline="the script looks for the others where nobody listens: {seen}",
+        cause="os.environ['MASTER_PORT'] or ['MASTER_ADDR'] = … in the script, which is started by "
+        "torchrun: its agent holds the store, so that no rank opens one at another address",
+        means="a hang in init_process_group without a message, for up to 30 minutes, then 'The "
+        "client socket has timed out'",
+        text="remove what sets the address at {line}; with torchrun call init_process_group with a "
+        "backend only, and choose the port by --master-port",
+        explains=("job.collectives", "job.pace", "job.memory", "job.script:rendezvous-hardcoded"),
+    ),
     "rendezvous-file-stale": for_author(
         headline="{seen}",
         cause="the file of an earlier job that was killed before it could remove it",

@@ -20,6 +20,7 @@ from preflight.domains.job.record import (
     End,
     Frame,
     Group,
+    HeldStore,
     Growth,
     Joins,
     Life,
@@ -111,7 +112,15 @@ def joins_of(word: object, pid: int, began: float, refused: Mapping[Place, str])
         frame=frame_from_json(word.get("frame")),
         stale=stale,
         refused=refused.get((host, port if type(port) is int else 0), ""),
+        held=_held_store(word.get("held")),
     )
+
+
+def _held_store(told: object) -> HeldStore | None:
+    match told:
+        case {"host": str(host), "port": int(port), "frame": frame} if 0 < port < 1 << 16:
+            return HeldStore(one_line(host, 255), port, frame_from_json(frame))
+    return None
 
 
 def with_last_look(end: End, history: History | None, wall: float) -> End:

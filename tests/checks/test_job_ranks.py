@@ -21,6 +21,7 @@ from preflight.domains.job.record import (
     Calls,
     End,
     Frame,
+    HeldStore,
     Joins,
     Life,
     RehearsalRecord,
@@ -429,6 +430,7 @@ def meets(code: str, *said: Joins, why: str = "stuck") -> Case:
 
 MEETING = (
     meets("rendezvous-differs", MEET, replace(MEET, port=29501)),
+    meets("rendezvous-replaced", MEET, replace(MEET, port=29501, held=HeldStore("n1", 29500))),
     meets("world-size-differs", MEET, replace(MEET, world=3)),
     meets("rendezvous-file-stale", replace(MEET, how="file", port=0, path="/x", stale=99.0)),
     meets("rendezvous-unreachable", *[replace(MEET, refused="Connection refused")] * 2),

@@ -103,6 +103,16 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldStore:
+    """Where the launcher listens for the ranks, which the script has replaced by another address.
+    frame: the user's line that did so, where it was seen."""
+
+    host: str
+    port: int
+    frame: Frame | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Joins:
     """A call of init_process_group: as whom, and where it meets the others.
 
@@ -111,6 +121,7 @@ class Joins:
     stale    seconds by which a file is older than the command; 0 where it has no contents
     refused  why nobody could be reached there at the end of the watch; empty where somebody was,
              and where nobody tried
+    held     another address, at which the launcher holds the store; None: the same, or it holds none
     """
 
     pid: int
@@ -123,6 +134,7 @@ class Joins:
     frame: Frame | None = None
     stale: float = 0.0
     refused: str = ""
+    held: HeldStore | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,13 @@ def rendezvous_conflict(world: World[Life]) -> Found | None:
     )
     if not failed or all(life.joined for life in lives.values()):
         return None
-    return _twice(world, lives) or _sizes(world, lives) or _places(world, lives) or _stale(world)
+    return (
+        _twice(world, lives)
+        or _sizes(world, lives)
+        or _replaced(world, lives)
+        or _places(world, lives)
+        or _stale(world)
+    )
 
 
 def _twice(world: World[Life], lives: Mapping[str, Life]) -> Found | None:
@@ -107,6 +113,32 @@ def _differs(
         expected=expected,
         confidence=CERTAIN,
         fields={"line": _line(lives[key].joins for key in odd)},
+    )
+
+
+def _replaced(world: World[Life], lives: Mapping[str, Life]) -> Found | None:
+    """An address of the script's own, at which nobody listens: the launcher does so at another one.
+    Two host names may mean one machine, unless nobody could be reached there."""
+    found = {
+        key: (life, joins, joins.held)
+        for key, life in lives.items()
+        if (joins := life.joins) is not None and joins.held is not None and not life.joined
+        if joins.port != joins.held.port or joins.refused
+    }
+    ranks = [life.rank for life, *_ in found.values() if life.rank is not None]
+    if not ranks:
+        return None
+    _, joins, held = next(iter(found.values()))
+    where = f", set at {held.frame}" if held.frame is not None else ""
+    why = f": {joins.refused}" if joins.refused else ""
+    return Found(
+        "rendezvous-replaced",
+        tuple(rank_subject(world.subject(key), life.rank) for key, (life, *_) in found.items()),
+        saw=f"{rank_list(ranks)} at {joins.host}:{joins.port}{where}{why} · torchrun has the store "
+        f"at {held.host}:{held.port} · init_process_group at {joins.frame or 'an unknown line'}",
+        expected=f"MASTER_ADDR {held.host} and MASTER_PORT {held.port}, as torchrun sets them",
+        confidence=CERTAIN,
+        fields={"line": str(held.frame or joins.frame or "the line that sets it")},
     )
 
 

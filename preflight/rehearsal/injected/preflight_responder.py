@@ -140,6 +140,7 @@ def start(module, folder):
     Responder.model["Models"].owned_as = Responder.ties["owned_as"]
     Responder.clips["follow"](Responder.model, own_place)
     Responder.copies["follow"](Responder.model, Responder.optimized, own_place)
+    Responder.rendezvous["follow_environment"](os, own_place)
     module.init_process_group = announce(module.init_process_group)
     enlist()
     follow_multiprocessing()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from preflight.domains.job.record import TEXT, Frame, Joins
+from preflight.domains.job.record import TEXT, Frame, HeldStore, Joins
 from preflight.rehearsal import aggregate
 from preflight.rehearsal.history import History, ProcessSample
 
@@ -131,6 +131,17 @@ def test_what_a_rank_says_when_it_joins() -> None:
     assert found == Joins(
         5, "tcp", "n1", 1, frame=Frame("a.py", 3, "f", True), refused="Connection refused"
     )
+
+
+def test_where_the_launcher_listens() -> None:
+    word = {"how": "env", "held": {"host": "n1", "port": 29500, "frame": ["a.py", 3, "f", True]}}
+    found = aggregate.joins_of(word, 5, 950.0, {})
+    assert found is not None
+    assert found.held == HeldStore("n1", 29500, Frame("a.py", 3, "f", True))
+    for held in ({"host": "n1", "port": "x", "frame": None}, {"host": "n1", "port": 0}, 7, None):
+        found = aggregate.joins_of({"how": "env", "held": held}, 5, 950.0, {})
+        assert found is not None
+        assert found.held is None
 
 
 @pytest.mark.parametrize("word", [None, [], "x"])

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from support.cases import world
 
-from preflight.domains.job.record import End, Frame, Joins, Life, WatchedCommand
+from preflight.domains.job.record import End, Frame, HeldStore, Joins, Life, WatchedCommand
 from preflight.domains.job.rendezvous import rendezvous_conflict, unreachable_address
 from preflight.model import Found
 
@@ -94,6 +94,37 @@ def test_what_differs_is_named(of: dict[str, Life], code: str, ranks: list[int],
     assert found is not None
     assert (found.code, [int(s.name) for s in found.subjects]) == (code, ranks)
     assert saw in found.saw
+
+
+SET = Frame("train.py", 3, "<module>", own=True)
+HELD = HeldStore("n1", 29500, SET)
+
+
+def test_an_address_that_the_script_has_set_itself() -> None:
+    own = [joins(r, how="env", port=29501, refused="Connection refused", held=HELD) for r in (0, 1)]
+    found = conflict(lives(*own))
+    assert found is not None
+    assert (found.code, len(found.subjects)) == ("rendezvous-replaced", 2)
+    assert found.saw == (
+        "ranks 0-1 at n1:29501, set at train.py:3: Connection refused · torchrun has the store at "
+        "n1:29500 · init_process_group at train.py:12"
+    )
+    # of one rank alone, before it is said that their ports differ
+    found = conflict(lives(joins(0), replace(own[1], held=HeldStore("n1", 29500)), joins(2)))
+    assert found is not None
+    assert (found.code, found.fields["line"]) == ("rendezvous-replaced", "train.py:12")
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        lives(*(joins(r, host="localhost", held=HELD) for r in (0, 1))),  # one machine by two names
+        lives(*(joins(r, port=29501, held=HELD) for r in (0, 1)), joined=True),
+        lives(*(joins(r, port=29501, held=HELD) for r in (0, 1)), why="ended"),
+    ],
+)
+def test_another_address_that_does_no_harm(of: dict[str, Life]) -> None:
+    assert conflict(of) is None
 
 
 def test_a_path_is_quoted_once() -> None:

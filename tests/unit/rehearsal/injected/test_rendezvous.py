@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 
-from preflight.rehearsal.injected.preflight_rendezvous import read_call
+from preflight.rehearsal.injected.preflight_rendezvous import (
+    HELD,
+    Address,
+    follow_environment,
+    read_call,
+    replaced_address,
+    started_with,
+)
 
 
 def init_process_group(
@@ -98,3 +105,38 @@ def test_what_can_not_be_read_is_an_error_of_ours(bad: str) -> None:
     """Which the caller swallows: what torch says of it is for the user."""
     with pytest.raises(ValueError):  # noqa: PT011
         print(read(init_method=bad, rank=0)["port"])
+
+
+GIVEN = {"MASTER_ADDR": "n1", "MASTER_PORT": "29500", HELD: "True"}
+OWN = {**GIVEN, "MASTER_PORT": "29501"}
+
+
+def test_an_address_of_the_scripts_own() -> None:
+    Address.set.clear()
+    told = {"host": "n1", "port": 29500, "frame": None}
+    assert replaced_address(OWN, GIVEN) == told
+    module = SimpleNamespace(fsdecode=os.fsdecode, putenv=lambda name, value: None)
+    follow_environment(module, lambda: ["train.py", 3, "f", True])
+    module.putenv(b"HOME", b"/")
+    assert not Address.set
+    module.putenv(b"MASTER_PORT", b"29501")
+    assert replaced_address(OWN, GIVEN) == {**told, "frame": ["train.py", 3, "f", True]}
+    Address.set.clear()
+
+
+@pytest.mark.parametrize(
+    ("now", "before"),
+    [
+        (GIVEN, GIVEN),
+        (OWN, {**GIVEN, HELD: "False"}),  # rank 0 listens itself
+        ({**OWN, HELD: "False"}, GIVEN),  # and where the script says so
+        (OWN, {}),
+        (OWN, {HELD: "True"}),
+    ],
+)
+def test_an_address_that_is_the_launchers(now: dict[str, str], before: dict[str, str]) -> None:
+    assert replaced_address(now, before) is None
+
+
+def test_what_it_was_started_with() -> None:
+    assert "PATH" in started_with()
