@@ -57,7 +57,7 @@ from preflight.domains.job.shared_data import (
     told_apart,
     unlike_orders,
 )
-from preflight.domains.job.step_parts import StepPart, StepParts, Timed
+from preflight.domains.job.step_parts import Amount, StepPart, StepParts, Timed
 from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host
@@ -311,16 +311,32 @@ def judge(world: World[Work], expect: Expect) -> Iterator[Found]:
 
 
 def _batches(ranks: Sequence[Rank]) -> Iterator[Found]:
-    known = [(s, w) for s, w in ranks if w.parts.batches >= BATCHES and w.parts.size]
-    steps = [work.steps for _, work in known]
-    if len(known) < 2 or len(known) < len(ranks) or min(steps) < SAME_STEPS * max(steps):
+    """What the DataLoaders gave, else what the models got: it may be made by the script itself."""
+    yield from list(_amounts(ranks, _data)) or _amounts(ranks, _inputs)
+
+
+def _data(work: Work) -> Amount:
+    return work.parts.data
+
+
+def _inputs(work: Work) -> Amount:
+    """Of models whose gradients all ranks average: stages of a pipeline get different things."""
+    return work.parts.inputs if work.parts.inputs.ranks == work.world > 1 else Amount()
+
+
+def _amounts(ranks: Sequence[Rank], of: Callable[[Work], Amount]) -> Iterator[Found]:
+    known = [(s, w) for s, w in ranks if of(w).batches >= BATCHES and of(w).size]
+    if len(known) < 2 or len(known) < len(ranks):
         return
-    if odd := _unlike(known, lambda work: work.parts.size, SAMPLES):
-        yield _uneven(known, odd, "samples per batch", lambda work: work.parts.size)
+    for counts in ([work.steps for _, work in known], [of(work).batches for _, work in known]):
+        if min(counts) < SAME_STEPS * max(counts):
+            return
+    if odd := _unlike(known, lambda work: of(work).size, SAMPLES):
+        yield _uneven(known, odd, "samples per batch", of, lambda amount: amount.size)
         return
-    noise = SURE * max(work.parts.error for _, work in known)
-    if odd := _unlike(known, lambda work: work.parts.content, max(CONTENT, 1 + noise)):
-        yield _uneven(known, odd, "elements per sample", lambda work: work.parts.content)
+    noise = SURE * max(of(work).error for _, work in known)
+    if odd := _unlike(known, lambda work: of(work).content, max(CONTENT, 1 + noise)):
+        yield _uneven(known, odd, "elements per sample", of, lambda amount: amount.content)
 
 
 def _unlike(ranks: Sequence[Rank], of: Callable[[Work], float], times: float) -> list[Rank]:
@@ -333,18 +349,23 @@ def _unlike(ranks: Sequence[Rank], of: Callable[[Work], float], times: float) ->
 
 
 def _uneven(
-    ranks: Sequence[Rank], odd: Sequence[Rank], what: str, of: Callable[[Work], float]
+    ranks: Sequence[Rank],
+    odd: Sequence[Rank],
+    what: str,
+    of: Callable[[Work], Amount],
+    count: Callable[[Amount], float],
 ) -> Found:
-    rest = [work for subject, work in ranks if subject not in {s for s, _ in odd}]
+    rest = [of(work) for subject, work in ranks if subject not in {s for s, _ in odd}]
     numbers = rank_list(n for subject, _ in odd for n in subject.ranks)
-    usual = median(map(of, rest))
-    worst = max((work for _, work in odd), key=lambda work: abs(of(work) - usual))
+    usual = median(map(count, rest))
+    worst = max((of(work) for _, work in odd), key=lambda amount: abs(count(amount) - usual))
     have = "has" if len(odd) == 1 else "have"
+    line = f" · given to the model at {worst.frame}" if worst.frame else ""
     return Found(
         "batch-uneven",
         tuple(subject for subject, _ in odd),
-        saw=f"{numbers} {have} {of(worst):.4g} {what}, the others {usual:.4g} · "
-        f"latest shape {worst.parts.shape}, elsewhere {rest[0].parts.shape}",
+        saw=f"{numbers} {have} {count(worst):.4g} {what}, the others {usual:.4g} · "
+        f"latest shape {worst.shape}, elsewhere {rest[0].shape}{line}",
         expected="about as much on every rank",
         confidence=Confidence.CERTAIN,
     )
@@ -646,7 +667,7 @@ def measured(world: World[Work]) -> Measured:
     parts = [work.parts for work in works if work.parts.steps]
     told: list[str] = []
     values: dict[str, Any] = {}
-    if sizes := [work.parts.size for work in works if work.parts.batches]:
+    if sizes := [work.parts.data.size for work in works if work.parts.batches]:
         low, high = min(sizes), max(sizes)
         told.append(
             f"{low:.4g} samples per batch"

@@ -10,7 +10,7 @@ from preflight.domains.job.backends import Backends, GroupBackends
 from preflight.domains.job.record import CALLS, TEXT, End
 from preflight.domains.job.replica import Load, Replica, Sampled
 from preflight.domains.job.shared_data import Dealt, Samples, Sharer, Shares
-from preflight.domains.job.step_parts import Backward, Sent, StepPart, StepParts, Timed
+from preflight.domains.job.step_parts import Amount, Backward, Sent, StepPart, StepParts, Timed
 from preflight.domains.settings.agreement import fatal_if_different
 from preflight.redact import redact
 from preflight.rehearsal.client import frame_from_json, mapping_or_empty, sane_numbers
@@ -192,12 +192,7 @@ def _samples(told: object) -> Iterator[Samples]:
 def parts_of(dump: Mapping[str, Any]) -> StepParts:
     """Where the time of a rank's steps went, and its batches, as preflight_phases.py tells."""
     told = mapping_or_empty(dump.get("parts"))
-    sums = told.get("sums")
-    counts = [
-        value if type(value) is int and 0 <= value < 1 << 80 else 0
-        for value in (sums if isinstance(sums, list) else [])
-    ]
-    samples, elements, squares, size = counts if len(counts) == 4 else (0, 0, 0, 0)
+    samples, elements, squares, size = _sums(told.get("sums"))
     return StepParts(
         forward=_seconds(told.get("forward")),
         backward=_seconds(told.get("backward")),
@@ -215,7 +210,22 @@ def parts_of(dump: Mapping[str, Any]) -> StepParts:
         passes=tuple(_passes(told.get("windows"), mapping_or_empty(dump.get("recorded")))),
         latest=tuple(_latest(told.get("latest"), mapping_or_empty(dump.get("recorded")))),
         marks=tuple(_marks(told.get("marks"))),
+        inputs=Amount(
+            *_sums(told.get("taken")),
+            one_line(told.get("form", ""), 60),
+            frame_from_json(told.get("line")),
+            count_of(told, "ranks"),
+        ),
     )
+
+
+def _sums(told: object) -> tuple[int, int, int, int]:
+    match told:
+        case [int(one), int(two), int(three), int(four)] if (
+            0 <= min(one, two, three, four) and max(one, two, three, four) < 1 << 80
+        ):
+            return one, two, three, four
+    return 0, 0, 0, 0
 
 
 def _marks(told: object) -> Iterator[tuple[int, int]]:

@@ -48,6 +48,23 @@ LONGER = replace(ONE, parts=parts(length=180))
 SAVES = replace(ONE, parts=replace(parts(), between=0.25), step=0.3)
 
 
+def gives(samples: float = 32, spread: float = 0.0, **changes: object) -> Work:
+    """A rank that makes its tensors itself."""
+    data = parts(samples, spread=spread).data
+    given = replace(data, frame=Frame("train.py", 40, "main", own=True), ranks=4)
+    own = replace(given, **changes)  # type: ignore[arg-type]
+    return replace(ONE, parts=StepParts(steps=40, inputs=own), world=4)
+
+
+def replace_ranks(work: Work, ranks: int) -> Work:
+    inputs = replace(work.parts.inputs, ranks=ranks)
+    return replace(work, parts=replace(work.parts, inputs=inputs))
+
+
+UNEVEN = (gives(), gives(), gives(64), gives())
+LONG: dict[str, object] = {"elements": 40 * 32 * 180, "squares": 40 * (32 * 180) ** 2, "shape": "[32, 180]"}
+
+
 def on_gpu(
     busy: float = 0.95, clock: float = 1980, reserved: int = 30 * GIB, index: int = 0
 ) -> GpuUse:
@@ -187,6 +204,26 @@ CASES = (
     Case("not shuffled, in order", passes(0, 0, 0, shuffle=False), topology=FOUR),
     Case("one rank alone draws", ranks(draws(), ONE), topology=FOUR),
     Case("all alike", ranks(ONE, ONE, ONE, ONE), topology=FOUR),
+    Case("all give alike", ranks(*[gives()] * 4), topology=FOUR),
+    Case(
+        "longer sequences, of no DataLoader",
+        ranks(gives(), gives(**LONG), gives(), gives()),
+        "batch-uneven",
+        WARN,
+        topology=FOUR,
+        subject="n1 · rank 1",
+    ),
+    Case(
+        "larger batches, beside equal ones of the DataLoader",
+        ranks(*(replace(w, parts=replace(ONE.parts, inputs=w.parts.inputs)) for w in UNEVEN)),
+        "batch-uneven",
+        WARN,
+        topology=FOUR,
+        subject="n1 · rank 2",
+    ),
+    Case("lengths of its own, by chance", ranks(gives(), gives(33, 0.9), gives()), topology=FOUR),
+    Case("gradients of some ranks", ranks(*(replace_ranks(w, 2) for w in UNEVEN)), topology=FOUR),
+    Case("an evaluation on one", ranks(gives(), gives(64, batches=80), gives()), topology=FOUR),
     Case("a sample more", ranks(ONE, ONE, replace(ONE, parts=parts(samples=33))), topology=FOUR),
     Case(
         "lengths that vary a lot, by chance",

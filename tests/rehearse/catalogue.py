@@ -631,6 +631,17 @@ FAULTS = (
         launcher=SHELL,
     ),
     warned("batch_larger", "batch-uneven", 1, check=BALANCE, nproc=3, line=False, launcher=SHELL),
+    *(
+        warned(
+            *("gives_own", "batch-uneven", 1),
+            check=BALANCE,
+            args=(how,),
+            word=how,
+            launcher=SHELL,
+            needs=FSDP2_ON_CPU if how == "sharded" else "",
+        )
+        for how in ("longer", "sharded", "more")
+    ),
     warned("batch_longer", "batch-uneven", 2, check=BALANCE, nproc=3, line=False, launcher=SHELL),
     *(
         warned(
@@ -731,6 +742,7 @@ HEALTHY = (
             ("resets_gradients", ("gan", "penalty", "tasks")),
             ("shares_twice", ("whole", "copies", "synthetic", "validation")),
             ("ties_lost", ("loaded", "again", "purpose", "pruned", "frozen")),
+            ("gives_own", ("chance", "curriculum", "evaluates")),
             ("copies_apart", ("right", "kept", "shared", "saved", "teacher", "own")),
             ("splits_model", ("right", "summed", "ensemble", "split", "experts")),
             ("clips_apart", ("agreed", "layers", "stages", "before")),
@@ -1014,6 +1026,7 @@ AT_LENGTH = frozenset(
         *("splits_model-ensemble", "same_batches-sliced", "replica_parts", "buffers_own"),
         *("tensor_parallel", "gpu_steps-hidden-loader", "store_waits-downloads", "spawns"),
         *("own_site", "ddp-isolated", "resets_gradients-sam", "orders_own-in-order"),
+        *(f"gives_own-{how}" for how in ("sharded", "more", "chance", "curriculum", "evaluates")),
         *("backend_absent-nccl", "backend_absent-ucc", "backend_chosen", "backend_chosen-cpu"),
     }
 )

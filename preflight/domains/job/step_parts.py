@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from preflight.domains.job.frame import Frame
 from preflight.frozen import dataclass
 from preflight.strenum import StrEnum
 
@@ -48,32 +49,18 @@ class Timed:
 
 
 @dataclass(frozen=True, slots=True)
-class StepParts:
-    """forward, backward, optimizer: seconds in all over `steps`; backward is all between the end of
-    a forward of DDP and the optimizer, its collectives included. between: median seconds from the
-    optimizer to the next forward, but for waiting for data; cpu: seconds of CPU per step, all
-    threads of the process together. forwards: how many there were;
-    passes: the latest backward passes of which all collectives are known; latest: parts of the
-    latest steps. samples, elements, squares, bytes: sums over `batches` of the steps; shape: of the
-    latest one's first tensor. marks: steps, each with a number that is equal for equal inputs of
-    DDP's forward."""
+class Amount:
+    """Of work: sums over batches, and the shape of the first tensor of the latest one. Of what a
+    model in DDP or FSDP gets: the user's line that gives it, and how many ranks average its
+    gradients."""
 
-    forward: float = 0.0
-    backward: float = 0.0
-    optimizer: float = 0.0
-    steps: int = 0
     batches: int = 0
     samples: int = 0
     elements: int = 0
     squares: int = 0
-    bytes: int = 0
     shape: str = ""
-    forwards: int = 0
-    passes: tuple[Backward, ...] = ()
-    between: float = 0.0
-    cpu: float = 0.0
-    latest: tuple[Timed, ...] = ()
-    marks: tuple[tuple[int, int], ...] = ()
+    frame: Frame | None = None
+    ranks: int = 0
 
     @property
     def size(self) -> float:
@@ -93,3 +80,38 @@ class StepParts:
         mean = self.elements / self.batches
         spread = max(0.0, self.squares / self.batches - mean * mean)
         return math.sqrt(spread / self.batches) / mean
+
+
+@dataclass(frozen=True, slots=True)
+class StepParts:
+    """forward, backward, optimizer: seconds in all over `steps`; backward is all between the end of
+    a forward of DDP and the optimizer, its collectives included. between: median seconds from the
+    optimizer to the next forward, but for waiting for data; cpu: seconds of CPU per step, all
+    threads of the process together. forwards: how many there were;
+    passes: the latest backward passes of which all collectives are known; latest: parts of the
+    latest steps. samples, elements, squares, bytes: sums over `batches` of the steps; shape: of the
+    latest one's first tensor. marks: steps, each with a number that is equal for equal inputs of
+    DDP's forward. inputs: what the forward of DDP or FSDP gets, wherever it comes from."""
+
+    forward: float = 0.0
+    backward: float = 0.0
+    optimizer: float = 0.0
+    steps: int = 0
+    batches: int = 0
+    samples: int = 0
+    elements: int = 0
+    squares: int = 0
+    bytes: int = 0
+    shape: str = ""
+    forwards: int = 0
+    passes: tuple[Backward, ...] = ()
+    between: float = 0.0
+    cpu: float = 0.0
+    latest: tuple[Timed, ...] = ()
+    marks: tuple[tuple[int, int], ...] = ()
+    inputs: Amount = Amount()
+
+    @property
+    def data(self) -> Amount:
+        """What its DataLoaders gave for its steps."""
+        return Amount(self.batches, self.samples, self.elements, self.squares, self.shape)

@@ -1,5 +1,6 @@
-"""Where the time of a step goes on the host, how large the batches are that a rank gets, and of a
-few steps a number for what goes into DDP's forward, which tells whether ranks have the same.
+"""Where the time of a step goes on the host, how large the batches are that a rank gets and what it
+gives to the forward of DDP or FSDP, and of a few steps a number for what goes into DDP's forward,
+which tells whether ranks have the same.
 
 A step is cut where the program passes: in and out of DDP's forward, before and after the optimizer,
 before and after the DataLoader. What lies between the end of a forward and the optimizer is called
@@ -37,6 +38,8 @@ class Phases:
     latest = deque(maxlen=LATEST)
     shape = ""
     mark, marks = None, []
+    place = None
+    coming, taken, form, line, ranks = [], [0, 0, 0, 0], None, None, 0
 
 
 def begin():
@@ -50,6 +53,12 @@ def begin():
     Phases.latest = deque(maxlen=LATEST)
     Phases.pending, Phases.sums, Phases.shape = [], [0, 0, 0, 0], ""
     Phases.mark, Phases.marks = None, []
+    Phases.coming, Phases.taken = [], [0, 0, 0, 0]
+    Phases.form, Phases.line, Phases.ranks = None, None, 0
+
+
+def follow(place):
+    Phases.place = place
 
 
 def follow_ddp(module, unless_compiled, forwarded, due):
@@ -74,6 +83,7 @@ def follow_ddp(module, unless_compiled, forwarded, due):
         Phases.forwards += 1
         try:
             forwarded(args[0], [args[1:], kwargs])
+            take([args[1:], kwargs], args[0].process_group.size())
             if Phases.mark is None and len(Phases.marks) < MARKS and due(Phases.steps):
                 Phases.mark = mark_of([args[1:], kwargs])
         except Exception:
@@ -81,6 +91,70 @@ def follow_ddp(module, unless_compiled, forwarded, due):
         return result
 
     module.DistributedDataParallel.forward = unless_compiled(timed, plain)
+
+
+def follow_fsdp(module, unless_compiled):
+    """From now on look at what the outermost model in FSDP gets."""
+    forward = module.FullyShardedDataParallel.forward
+
+    def noting(*args, **kwargs):
+        result = forward(*args, **kwargs)
+        try:
+            if args[0]._is_root and sys.modules["torch"].is_grad_enabled():
+                take([args[1:], kwargs], args[0].process_group.size())
+        except Exception:
+            pass
+        return result
+
+    module.FullyShardedDataParallel.forward = unless_compiled(noting, forward)
+
+
+def follow_fully_shard(module, unless_compiled):
+    """The same of fully_shard, whose states know of each forward."""
+    enter = module.FSDPState._root_pre_forward
+
+    def noting(self, of, args, kwargs):
+        try:
+            inner = getattr(self._state_ctx, "iter_forward_root", None) is not None
+            if not inner and sys.modules["torch"].is_grad_enabled():
+                take([args, kwargs], ranks_of(self, of))
+        except Exception:
+            pass
+        return enter(self, of, args, kwargs)
+
+    module.FSDPState._root_pre_forward = unless_compiled(noting, enter)
+
+
+def ranks_of(state, model):
+    """Over which its parameters are sharded, or those of its parts where it has none itself."""
+    states = [state] + [getattr(one, "_get_fsdp_state", lambda: None)() for one in model.children()]
+    for one in states:
+        groups = getattr(one, "_fsdp_param_groups", None) or [getattr(one, "_fsdp_param_group", None)]
+        if groups[0] is not None:
+            return groups[0].mesh_info.mesh.size()
+    return 0
+
+
+def take(given, ranks):
+    """What a model gets in a forward for the step that comes; `ranks` average its gradients."""
+    found = amount_of(given)
+    if found is not None and len(Phases.coming) < PENDING:
+        samples, elements, _, Phases.form = found
+        Phases.coming.append((samples, elements))
+        Phases.ranks = min(ranks, Phases.ranks or ranks)
+        if Phases.line is None:
+            Phases.line = Phases.place()
+
+
+def amount_of(given):
+    """Samples, elements and bytes of its tensors, the samples of the first one that has any, and
+    the shape of the first one; None: it has none."""
+    tensors = list(tensors_in(given, sys.modules["torch"].Tensor, DEPTH))[:TENSORS]
+    if not tensors:
+        return None
+    samples = next((t.shape[0] for t in tensors if t.dim()), 0)
+    elements = sum(t.numel() for t in tensors)
+    return samples, elements, sum(t.numel() * t.element_size() for t in tensors), tensors[0].shape
 
 
 def mark_of(given):
@@ -141,7 +215,10 @@ def after_step():
         Phases.sums[1] += elements
         Phases.sums[2] += elements * elements
         Phases.sums[3] += size
-    Phases.pending = []
+    for samples, elements in Phases.coming:
+        for number, more in enumerate((1, samples, elements, elements * elements)):
+            Phases.taken[number] += more
+    Phases.pending, Phases.coming = [], []
 
 
 def batch(given, fresh, asked, came):
@@ -152,13 +229,10 @@ def batch(given, fresh, asked, came):
     Phases.latest.append(("data", asked, came))
     if fresh:
         Phases.pending = []
-    tensors = list(tensors_in(given, sys.modules["torch"].Tensor, DEPTH))[:TENSORS]
-    if tensors and len(Phases.pending) < PENDING:
-        samples = next((t.shape[0] for t in tensors if t.dim()), 0)
-        elements = sum(t.numel() for t in tensors)
-        size = sum(t.numel() * t.element_size() for t in tensors)
-        Phases.pending.append((samples, elements, size))
-        Phases.shape = str(list(tensors[0].shape))[:60]
+    found = amount_of(given)
+    if found is not None and len(Phases.pending) < PENDING:
+        Phases.pending.append(found[:3])
+        Phases.shape = str(list(found[3]))[:60]
 
 
 def tensors_in(given, kind, depth):
@@ -197,4 +271,8 @@ def told():
         "sums": list(Phases.sums),
         "shape": Phases.shape,
         "marks": list(Phases.marks),
+        "taken": list(Phases.taken),
+        "form": str(list(Phases.form or ()))[:60],
+        "line": Phases.line,
+        "ranks": Phases.ranks,
     }

@@ -108,6 +108,10 @@ def imported(name, module, folder):
         Responder.caught["watch_forward"](module, unless_compiled)
         Responder.model["follow_ddp"](module, own_place)
         Responder.phases["follow_ddp"](module, unless_compiled, forwarded, Responder.model["due"])
+    elif name.endswith("fully_sharded_data_parallel"):
+        Responder.phases["follow_fsdp"](module, unless_compiled)
+    elif name.endswith("_fsdp_state"):
+        Responder.phases["follow_fully_shard"](module, unless_compiled)
     elif name.endswith("modules.module"):
         Responder.model["follow_loads"](module, own_place)
         Responder.copies["follow_loads"](module.Module)
@@ -139,6 +143,7 @@ def start(module, folder):
     Responder.ties["follow"](Responder.model, Responder.optimized, own_place, is_own)
     Responder.model["Models"].owned_as = Responder.ties["owned_as"]
     Responder.clips["follow"](Responder.model, own_place)
+    Responder.phases["follow"](own_place)
     Responder.copies["follow"](Responder.model, Responder.optimized, own_place)
     Responder.rendezvous["follow_environment"](os, own_place)
     module.init_process_group = announce(module.init_process_group)

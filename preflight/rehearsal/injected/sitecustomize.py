@@ -22,6 +22,9 @@ NAMES = (
     "torch.nn.parameter",
     "torch.nn.utils.clip_grad",
     "torch.optim.swa_utils",
+    "torch.distributed.fsdp.fully_sharded_data_parallel",
+    "torch.distributed.fsdp._fully_shard._fsdp_state",
+    "torch.distributed._composable.fsdp._fsdp_state",  # before torch 2.6
 )
 
 
