@@ -62,7 +62,11 @@ def replace_ranks(work: Work, ranks: int) -> Work:
 
 
 UNEVEN = (gives(), gives(), gives(64), gives())
-LONG: dict[str, object] = {"elements": 40 * 32 * 180, "squares": 40 * (32 * 180) ** 2, "shape": "[32, 180]"}
+LONG: dict[str, object] = {
+    "elements": 40 * 32 * 180,
+    "squares": 40 * (32 * 180) ** 2,
+    "shape": "[32, 180]",
+}
 
 
 def on_gpu(

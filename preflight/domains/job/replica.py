@@ -89,6 +89,14 @@ class Replica:
         compared = len(self.checks[-1].sums) if self.checks else len(self.names)
         return math.ceil(len(self.names) / compared) if compared else 1
 
+    def shape(self, number: int) -> str:
+        """Of a parameter that is compared: its sizes and its type."""
+        place = min(number * self.each, len(self.shapes) - 1)
+        return self.shapes[place] if self.shapes else ""
+
+    def sizes(self, number: int) -> list[str]:
+        return self.shape(number).partition("]")[0].strip("[").split(", ")
+
     @property
     def described(self) -> tuple[str, ...]:
         """Name, shape, type and whether it is trained, of each parameter."""
@@ -228,7 +236,8 @@ def common_apart(models: Mapping[int, Replica]) -> tuple[Drift, tuple[tuple[int,
     """Of ranks that have parts of one model (parameters whose numbers differ before the first
     step): the parameters that some of them had in common then, and of which each has its own later;
     and the ranks that had the same, together. Numbers that all have one sign tell nothing: a
-    constant, with which ranks begin that have nothing in common."""
+    constant, with which ranks begin that have nothing in common, but for a normalisation that is as
+    wide as what they have in common."""
     if len(models) < 2 or len({one.described for one in models.values()}) > 1:
         return None
     checks = {rank: {c.step: c for c in one.checks} for rank, one in models.items()}
@@ -241,11 +250,14 @@ def common_apart(models: Mapping[int, Replica]) -> tuple[Drift, tuple[tuple[int,
     shared = {n: _alike(start, first, n) for n in random}
     if all(len(set(groups.values())) == 1 for groups in shared.values()):
         return None
+    norms = _norms(first, start, shared)
     found: list[int] = []
     step = agreed = 0
     for at in steps[1:]:
         now = {rank: own[at] for rank, own in checks.items()}
         apart = [n for n, groups in shared.items() if _splits(groups, _alike(now, first, n))]
+        if norms and all(_splits(own, _alike(now, first, n)) for n, own in norms.items()):
+            apart += norms  # of experts some would stay alike
         if found and not apart:
             return None
         if apart and not found:
@@ -253,6 +265,7 @@ def common_apart(models: Mapping[int, Replica]) -> tuple[Drift, tuple[tuple[int,
         agreed = agreed if found else at
     if not found:
         return None
+    shared |= norms
     found.sort(key=lambda n: -len(set(shared[n].values())))  # the closest groups tell most
     groups = shared[found[0]]
     heads = dict.fromkeys(groups.values())
@@ -264,6 +277,31 @@ def common_apart(models: Mapping[int, Replica]) -> tuple[Drift, tuple[tuple[int,
     return Drift(step, agreed, names, numbers, odd, True, len(shared)), common
 
 
+NORM = re.compile(r"\(\w*Norm\w*\.(?:weight|bias)\)$")
+"""The name of a normalisation's parameter, with its module's class."""
+
+
+def _norms(
+    first: Replica, start: Mapping[int, Sampled], shared: Mapping[int, Mapping[int, int]]
+) -> dict[int, Mapping[int, int]]:
+    """The normalisations that begin as constants, and who has each in common: those that have the
+    same of a layer whose vectors are as long. Not where some part of a layer is so long as well."""
+    layers = {n: first.sizes(n) for n in shared}
+    common = {n: own for n, own in layers.items() if len(set(shared[n].values())) < len(start)}
+    parts = [own for n, own in layers.items() if n not in common]
+    found = {}
+    for number in range(min(len(look.sums) for look in start.values())):
+        size = first.sizes(number)
+        named = NORM.search(first.names[min(number * first.each, len(first.names) - 1)])
+        if number in shared or named is None or len(size) != 1 or [*size, *size] in parts:
+            continue
+        alike = (n for n, own in common.items() if len(own) == 2 and own[-1:] == size)
+        layer = next(alike, None)
+        if layer is not None and not _splits(shared[layer], _alike(start, first, number)):
+            found[number] = shared[layer]
+    return found
+
+
 def _is_random(now: Mapping[int, Sampled], number: int) -> bool:
     pairs = [(look.sums[number], look.sizes[number]) for look in now.values()]
     return all(a is not None and b and abs(a) < (1 - 1e-6) * b for a, b in pairs)
@@ -271,8 +309,7 @@ def _is_random(now: Mapping[int, Sampled], number: int) -> bool:
 
 def _alike(now: Mapping[int, Sampled], first: Replica, number: int) -> dict[int, int]:
     """Rank -> the lowest one that has the same of a parameter."""
-    place = min(number * first.each, len(first.shapes) - 1)
-    dtype = first.shapes[place].rpartition(" ")[2] if first.shapes else ""
+    dtype = first.shape(number).rpartition(" ")[2]
     size = max((look.sizes[number] or 0.0 for look in now.values()), default=0.0)
     known = {rank: look.sums[number] or 0.0 for rank, look in now.items()}
     return _groups(known, TOLERANCE.get(dtype, COARSE) * size)

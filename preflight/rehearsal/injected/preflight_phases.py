@@ -129,7 +129,9 @@ def ranks_of(state, model):
     """Over which its parameters are sharded, or those of its parts where it has none itself."""
     states = [state] + [getattr(one, "_get_fsdp_state", lambda: None)() for one in model.children()]
     for one in states:
-        groups = getattr(one, "_fsdp_param_groups", None) or [getattr(one, "_fsdp_param_group", None)]
+        groups = getattr(one, "_fsdp_param_groups", None) or [
+            getattr(one, "_fsdp_param_group", None)
+        ]
         if groups[0] is not None:
             return groups[0].mesh_info.mesh.size()
     return 0

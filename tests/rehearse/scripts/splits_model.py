@@ -1,7 +1,8 @@
 """Layers split over the ranks by hand (tensor parallel), and gradients of what all have in common
 that are not summed: `embedding` before the first split layer, `sequence` of which each rank
-normalises a part, `group` the wrong one of 4 ranks; healthy: `right`, `summed` parts of a sequence,
-`mesh` of 4 ranks, `ensemble` of heads on one start, `split` alone, `experts` with an average"""
+normalises a part, `norms` alone of these, `group` the wrong one of 4 ranks; healthy: `right`,
+`summed` parts of a sequence, `mesh` of 4 ranks, `ensemble` of heads on one start, `split` alone,
+`experts` with an average"""
 
 import sys
 
@@ -11,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 
 HOW = sys.argv[1]
-WORDS, WIDTH, INNER = 40, 32, 64
+WORDS, WIDTH, INNER = 40, 32, 96
 
 
 class Group:
@@ -66,7 +67,8 @@ class Model(nn.Module):
 
     def forward(self, words: torch.Tensor) -> torch.Tensor:
         given = self.norm(self.embedding(words) + self.position)
-        given = self.sequence(given) if HOW in ("sequence", "summed") else Into.apply(given)
+        parted = HOW in ("sequence", "summed", "norms")
+        given = self.sequence(given) if parted else Into.apply(given)
         inner = torch.relu(self.columns(given))
         return self.head(OutOf.apply(self.rows(inner)))
 
@@ -123,8 +125,9 @@ def main() -> None:
         loss = nn.functional.cross_entropy(model(words).flatten(0, 1), words.flatten())
         optimizer.zero_grad()
         loss.backward()
-        if HOW == "summed":
-            for parameter in (model.embedding.weight, model.position, *model.norm.parameters()):
+        if HOW in ("summed", "norms"):
+            norms = model.norm.parameters() if HOW == "summed" else ()
+            for parameter in (model.embedding.weight, model.position, *norms):
                 dist.all_reduce(parameter.grad, group=Group.split)
         for parameter in model.parameters() if world > parts else ():
             dist.all_reduce(parameter.grad, group=averaged_over)

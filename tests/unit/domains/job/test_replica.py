@@ -98,6 +98,46 @@ def test_what_is_meant_to_come_apart() -> None:
         assert common_apart(models) is None
 
 
+NAMES = ("norm (RMSNorm.weight)", "embedding", "columns")
+SHAPES = ("[32] float32", "[40, 32] float32", "[48, 32] float32")
+
+
+def normed(
+    *slopes: tuple[float, float, float], names: tuple[str, ...] = NAMES, shapes: object = SHAPES
+) -> dict[int, Replica]:
+    return {r: replace(m, names=names, shapes=shapes) for r, m in parted(*slopes).items()}  # type: ignore[arg-type]
+
+
+def test_a_normalisation_as_wide_as_what_all_have_is_in_common() -> None:
+    apart = (0.0, 0.1, 0.1), (0.4, 0.1, 0.2)
+    found = common_apart(normed(*apart))
+    assert found is not None
+    assert (found[0].names, found[0].odd) == (NAMES[:1], (0, 1))
+    assert common_apart(normed((0.4, 0.1, 0.1), (0.4, 0.1, 0.2))) is None
+    for names, shapes in (
+        (("bias (Linear.bias)", *NAMES[1:]), SHAPES),
+        (NAMES, ("[48] float32", *SHAPES[1:])),
+        (NAMES, (*SHAPES[:2], "[32, 32] float32")),  # a part of a layer may be as wide
+    ):
+        assert common_apart(normed(*apart, names=names, shapes=shapes)) is None
+
+
+def test_normalisations_of_which_some_stay_alike_may_be_of_experts() -> None:
+    both = {
+        rank: replace(
+            model,
+            names=(*NAMES, NAMES[0]),
+            shapes=(*SHAPES, SHAPES[0]),
+            checks=tuple(
+                replace(look, sums=(*look.sums, 1.0), sizes=(*look.sizes, 1.0))
+                for look in model.checks
+            ),
+        )
+        for rank, model in normed((0.0, 0.1, 0.1), (0.4, 0.1, 0.2)).items()
+    }
+    assert common_apart(both) is None
+
+
 def test_ranks_that_begin_alike_have_no_parts() -> None:
     one, other = parted((0.0, 0.1, 0.1), (0.0, 0.3, 0.2)).values()
     alike = replace(other.checks[0], sums=one.checks[0].sums)
