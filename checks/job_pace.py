@@ -15,7 +15,8 @@ Warns if     a rank waits for its DataLoader in 30 % of its time (in 50 % with a
              pauses; the same without GPUs from 30 % on, where the others' backward pass takes
              longer; ranks may run on fewer CPUs than they are, where the command has more; the
              payload of a collective grows from call to call, to three times its size,
-             or half as much again where nearly all of 40 calls carry more than the one before
+             or half as much again where nearly all of 40 calls carry more than the one before, or
+             so steadily that it must have been a third of it at the first call
 Undecided    fewer than 8 steps or 10 samples; not a rehearsal (preflight rehearse -- CMD)
 Not covered  what a GPU itself takes for its part of a step; whether it waits in NCCL, in steps of
              less than half a second; steps without an optimizer; a rank that is slow now and then;
@@ -362,11 +363,12 @@ def _growing(world: World[Pace]) -> Found | None:
     if not found:
         return None
     worst = max((payload for _, payload in found), key=lambda payload: payload.late)
+    latest = worst.all > 2 * worst.calls
+    calls = f"the latest {worst.calls} of {worst.all:,} calls" if latest else f"{worst.calls} calls"
     return Found(
         "payload-grows",
         tuple(subject for subject, payload in found if payload.frame == worst.frame),
-        saw=f"{worst.op} from {size(int(worst.early))} to {size(int(worst.late))} in "
-        f"{worst.calls} calls",
+        saw=f"{worst.op} from {size(int(worst.early))} to {size(int(worst.late))} in {calls}",
         expected="about the same size in every call",
         confidence=Confidence.LIKELY,
         alternatives=("a curriculum: longer samples or larger batches on purpose",),
@@ -399,7 +401,15 @@ def _grows(payload: Volume) -> bool:
     always = payload.rises >= ALWAYS and payload.calls >= ALWAYS_CALLS
     often = payload.rises >= GROWS and payload.calls >= GROWING_CALLS
     grown = payload.early * (ALWAYS_GROWN if always else GROWN)
+    if always and GROWN * _begins(payload) <= payload.late:
+        grown = 0.0
     return (always or often) and max(GROWN_LEAST, grown) <= payload.late < math.inf
+
+
+def _begins(payload: Volume) -> float:
+    """Bytes of the first call, if it has grown all the time as it has in the latest ones."""
+    each = (payload.late - payload.early) / (payload.calls - payload.calls // 4)
+    return max(0.0, payload.late - each * max(payload.all, payload.calls))
 
 
 def _slow(ranks: Sequence[Rank]) -> tuple[Rank, ...]:

@@ -209,7 +209,7 @@ def pace_of(history: History, dump: Mapping[str, Any], cpus: float = 0.0) -> Pac
     steps = history.done - history.first[0]
     calls = history.collectives - history.first[1]
     calls_told = _calls_with_bytes(dump)
-    sizes = [size for _, size in calls_told]
+    sizes = [size for _, size, _ in calls_told]
     looks = history.looks
     own = history.own.most_common(1)
     between = history.between.most_common(1)
@@ -256,32 +256,45 @@ def _busiest(history: History) -> BusyThread | None:
     return BusyThread(most.name, most.used / seconds, lines[0][0] if lines else None)
 
 
-def _calls_with_bytes(dump: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], int]]:
-    """The recorded calls of all groups and what each carries."""
+def _calls_with_bytes(dump: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], int, float]]:
+    """The recorded calls of all groups, what each carries, and how many others each stands for:
+    those before the latest ones of its group are not kept."""
+    made = mapping_or_empty(dump.get("groups"))
     return [
-        (entry, carried)
-        for told in mapping_or_empty(dump.get("recorded")).values()
+        (entry, carried, max(1.0, _made(made.get(name)) / min(len(told), CALLS)))
+        for name, told in mapping_or_empty(dump.get("recorded")).items()
         if isinstance(told, list)
         for entry in told[-CALLS:]
         if isinstance(entry, dict) and type(carried := entry.get("bytes")) is int
     ]
 
 
-def _payloads(calls: Sequence[tuple[Mapping[str, Any], int]]) -> tuple[Volume, ...]:
+def _made(counts: object) -> int:
+    match counts:
+        case [int(made), *_] if 0 <= made < 1 << 40:
+            return made
+    return 0
+
+
+def _payloads(calls: Sequence[tuple[Mapping[str, Any], int, float]]) -> tuple[Volume, ...]:
     """What the calls of each line carry, of the lines whose last calls carry most."""
     series: dict[tuple[Frame, str, str], list[int]] = {}
-    for entry, carried in calls:
+    stand: dict[tuple[Frame, str, str], float] = {}
+    for entry, carried, of in calls:
         frame = frame_from_json(entry.get("frame"))
         if frame is not None and carried >= 0:
             # all_gather_object calls it for the sizes first, then for the bytes
             kind = one_line(entry.get("shape", "")).rpartition(" ")[2]
-            series.setdefault((frame, one_line(entry.get("op", ""), 60), kind), []).append(carried)
+            key = frame, one_line(entry.get("op", ""), 60), kind
+            series.setdefault(key, []).append(carried)
+            stand[key] = stand.get(key, 0.0) + of
     found = []
-    for (frame, op, _), sizes in series.items():
+    for key, sizes in series.items():
         if (quarter := len(sizes) // 4) > 0:
             rises = sum(b > a for a, b in itertools.pairwise(sizes)) / (len(sizes) - 1)
             early, late = (float(statistics.median(s)) for s in (sizes[:quarter], sizes[-quarter:]))
-            found.append(Volume(frame, op, len(sizes), early, late, round(rises, 3)))
+            made = round(stand[key])
+            found.append(Volume(*key[:2], len(sizes), early, late, round(rises, 3), made))
     return tuple(sorted(found, key=lambda payload: -payload.late)[:PAYLOADS])
 
 

@@ -112,6 +112,7 @@ def on_gpus(*outside: float, first: dict[str, Any] | None = None, **changes: Any
 
 STARVED = pace(loader=0.45)
 GROWS = Volume(TOKENS, "all_gather", 30, early=1.1e6, late=9.7e6, rises=0.97)
+SLOWLY = dataclasses.replace(GROWS, calls=67, early=492494.0, late=514526.0, rises=1.0, all=1216)
 CHATTY = pace(collectives=400, size=4, waiting=0.6)
 
 
@@ -164,6 +165,7 @@ HEALTHY = (
     Case("payloads that vary", growing(late=1.4e6, rises=0.5)),
     Case("a payload that starts over", growing(late=1.2e6, rises=0.9)),
     Case("7 calls", growing(calls=7)),
+    Case("hardly more, in many calls", growing(calls=67, late=1.101e6, rises=1.0, all=1216)),
     Case("grows to 100 kB", growing(early=1e3, late=1e5)),
     Case("grows to twice as much", growing(late=2.2e6)),
     Case("by a third, in each of 60 calls", growing(calls=60, rises=1.0, late=1.5e6)),
@@ -230,6 +232,13 @@ CASES = (
     Case("80 % with a GPU", ranks(pace(loader=0.8, cuda=True)), LOADER, WARN),
     Case("mean not known", ranks(pace(loader=0.8, mean=0.0)), LOADER, WARN),
     Case("no distributed job, data", {"n1/0": STARVED}, LOADER, WARN, subject="n1 · rank 0"),
+    Case(
+        "a list, and the latest of many calls",
+        ranks(*[pace(payloads=(SLOWLY,))] * 2),
+        "payload-grows",
+        WARN,
+        subject="n1 · rank 0",
+    ),
     Case("a list that is sent whole", growing(), "payload-grows", WARN, subject="n1 · rank 0"),
     Case("400 numbers", ranks(*[CHATTY] * 3), SMALL, WARN, subject="n1 · rank 0"),
     Case(

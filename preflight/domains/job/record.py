@@ -348,6 +348,7 @@ class Volume:
 
     early, late  bytes, the median of the first quarter of the calls and of the last one
     rises        part of the calls that carry more than the one before
+    all          how many calls of the line there were, about: the latest ones are kept
     """
 
     frame: Frame
@@ -356,6 +357,7 @@ class Volume:
     early: float
     late: float
     rises: float
+    all: int = 0
 
 
 @dataclass(frozen=True, slots=True)

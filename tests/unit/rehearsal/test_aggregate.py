@@ -170,3 +170,16 @@ def test_an_error_whose_end_matters_is_kept_whole(text: str, whole: bool) -> Non
     end = aggregate.end_of({"how": "raised", "text": text, "at": 1.0}, 1.0, 1)
     assert end.whole == (text if whole else "")
     assert len(end.text) <= TEXT
+
+
+def test_payloads_stand_for_the_calls_that_are_not_kept() -> None:
+    entries = [
+        {"op": "all_gather", "shape": "[9] Byte", "frame": ["a.py", 3, "f", True], "bytes": 100 + n}
+        for n in range(8)
+    ]
+    dump = {"recorded": {"0": entries, "1": [{"bytes": 7}]}, "groups": {"0": [80, 80], "1": "x"}}
+    (payload,) = aggregate._payloads(aggregate._calls_with_bytes(dump))
+    assert (payload.calls, payload.all, payload.rises) == (8, 80, 1.0)
+    assert (payload.early, payload.late) == (100.5, 106.5)
+    (payload,) = aggregate._payloads(aggregate._calls_with_bytes({"recorded": {"0": entries}}))
+    assert payload.all == 8
