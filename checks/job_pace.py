@@ -4,7 +4,9 @@ Level        deep
 Looks at     of each rank of a rehearsed command, over its steps after the first: the median time of
              a step, the part of it in which it waited for its DataLoader, the share of samples in
              which it was in a collective or had one open, the line at which it was otherwise, what
-             its other threads use of the CPU, and how many collectives of which size it called
+             its other threads use of the CPU, and how many collectives of which size it called; how
+             long torch's profiler records, where all parameters of a sharded model are gathered,
+             and whether the forwards of what no_sync() is around are within
 Fails if     never: a slow job still trains
 Warns if     a rank waits for its DataLoader in 30 % of its time (in 50 % with a GPU that may
              compute meanwhile; never where the driver says that it is busy in 90 %); 50 collectives
@@ -16,7 +18,10 @@ Warns if     a rank waits for its DataLoader in 30 % of its time (in 50 % with a
              longer; ranks may run on fewer CPUs than they are, where the command has more; the
              payload of a collective grows from call to call, to three times its size,
              or half as much again where nearly all of 40 calls carry more than the one before, or
-             so steadily that it must have been a third of it at the first call
+             so steadily that it must have been a third of it at the first call; a profiler records
+             100 steps; half of the parameters of a model in FSDP or more are gathered in 9 of 10
+             steps by summon_full_params() or full_tensor(); 9 of 10 blocks of no_sync() have a
+             backward in them and not its forward
 Undecided    fewer than 8 steps or 10 samples; not a rehearsal (preflight rehearse -- CMD)
 Not covered  what a GPU itself takes for its part of a step; whether it waits in NCCL, in steps of
              less than half a second; steps without an optimizer; a rank that is slow now and then;
@@ -42,6 +47,12 @@ from preflight.domains.job.load import (
     name_of,
     nothing_seen,
     rank_subject,
+)
+from preflight.domains.job.needless import (
+    PROFILED,
+    gathered_each_step,
+    left_running,
+    not_skipped,
 )
 from preflight.domains.job.record import BusyThread, Pace, Volume
 from preflight.expect import Expect
@@ -168,6 +179,34 @@ FINDINGS = {
         commands=(Command("taskset -cp PID", "the node, for each rank"),),
         explains=("job.pace:rank-slow", "job.pace:loader-bound"),
     ),
+    "profiler-on": slowing(
+        headline="{at} runs torch's profiler all the time: {seen}",
+        cause="a profiler that is started and not stopped, a schedule without an end, a condition "
+        "for stop() that is never met",
+        means="no error at all: each operation is recorded, which makes this rank slower than the "
+        "others, and its memory grows until it is written or runs out",
+        text="stop the profiler started at {line!s} after some ten steps, or give it "
+        "schedule=torch.profiler.schedule(wait=…, warmup=…, active=…, repeat=1)",
+        explains=("job.pace:rank-slow", "job.memory:memory-growth"),
+    ),
+    "parameters-gathered": slowing(
+        headline="all parameters of a sharded model are gathered in every step: {seen}",
+        cause="averaged weights (EMA) updated inside of FSDP.summon_full_params() or from "
+        "full_tensor(), statistics of whole parameters for a log",
+        means="no error at all: each step sends the model once more, and each rank needs memory "
+        "for all of it",
+        text="let each rank update its own shards at {line!s}: the parameters outside of "
+        "summon_full_params(), or to_local() in place of full_tensor(); gather them for a "
+        "checkpoint alone",
+    ),
+    "no-sync-late": slowing(
+        headline="no_sync() comes too late to keep gradients from being summed: {seen}",
+        cause="accumulation with no_sync() around backward() alone: DDP decides in the forward "
+        "whether the backward sums the gradients",
+        means="no error at all: every micro-batch sends all gradients, as if there were no "
+        "no_sync()",
+        text="put the forward into the block of no_sync() at {line!s} as well",
+    ),
     "rank-slow": slowing(
         headline="{at} is slower than the others, which wait for it in every step",
         cause="work that only this rank does (log, checkpoint, evaluation; in a thread, too, which "
@@ -246,6 +285,7 @@ def observe(host: Host, ctx: Context) -> Pace:
         outside=parts.between,
         backward=parts.backward / parts.steps if parts.steps else 0.0,
         nccl=seen.pace.cuda and nccl,
+        needless=seen.needless,
     )
     if not enough(pace):
         raise nothing_seen(
@@ -292,6 +332,9 @@ def judge(world: World[Pace], expect: Expect) -> Iterator[Found]:
     if growing := _growing(world):
         yield growing
     yield from _crowded(world)
+    yield from _profiled(ranks)
+    yield from _gathered(ranks)
+    yield from _summed_anyway(ranks)
 
 
 def _ranks(world: World[Pace]) -> tuple[Rank, ...]:
@@ -395,6 +438,60 @@ def _crowded(world: World[Pace]) -> Iterator[Found]:
                 confidence=Confidence.CERTAIN,
                 fields={"at": rank_list(ranks) or node, "cpus": named},
             )
+
+
+def _profiled(ranks: Sequence[Rank]) -> Iterator[Found]:
+    found = [rank for rank in ranks if left_running(rank.pace.needless.profiled)]
+    if not found:
+        return
+    one = max((rank.pace.needless.profiled for rank in found), key=lambda one: one.steps)
+    line = f"the profiler started at {one.frame}" if one.frame else "a profiler"
+    yield Found(
+        "profiler-on",
+        tuple(rank.subject for rank in found),
+        saw=f"{line} has recorded {plural(one.steps, 'step')}, since step {one.since + 1}",
+        expected=f"some ten steps, at most {PROFILED}",
+        confidence=Confidence.CERTAIN,
+        alternatives=("a run for its profile alone",),
+        fields={"line": str(one.frame or "its start")},
+    )
+
+
+def _gathered(ranks: Sequence[Rank]) -> Iterator[Found]:
+    found = {
+        rank: one
+        for rank in ranks
+        if (one := gathered_each_step(rank.pace.needless.gathered, rank.pace.needless.whole))
+    }
+    if not found:
+        return
+    rank, one = next(iter(found.items()))
+    yield Found(
+        "parameters-gathered",
+        tuple(rank.subject for rank in found),
+        saw=f"at {one.frame} in {plural(one.steps, 'step')} from step {max(one.first, 1)} to "
+        f"{max(one.last, 1)} · {duration(rank.pace.mean)} per step",
+        expected="all parameters on a rank for checkpoints alone",
+        confidence=Confidence.CERTAIN,
+        fields={"line": str(one.frame)},
+    )
+
+
+def _summed_anyway(ranks: Sequence[Rank]) -> Iterator[Found]:
+    found = [rank for rank in ranks if not_skipped(rank.pace.needless.no_sync)]
+    if not found:
+        return
+    one = found[0].pace.needless.no_sync
+    line = f" at {one.frame}" if one.frame else ""
+    of = f"{one.late} of {plural(one.late + one.right, 'block')} of no_sync(){line}"
+    yield Found(
+        "no-sync-late",
+        tuple(rank.subject for rank in found),
+        saw=f"{of} have a backward in them whose forward came before the block",
+        expected="forward and backward in one block",
+        confidence=Confidence.CERTAIN,
+        fields={"line": str(one.frame or "its line")},
+    )
 
 
 def _grows(payload: Volume) -> bool:

@@ -28,6 +28,7 @@ from preflight.rehearsal.optimizers import (
     clipping_of,
     copies_of,
     discarded_of,
+    needless_of,
     optimized_of,
     settings_of,
     untied_of,
@@ -165,6 +166,7 @@ def record_of(seen: Watched) -> RehearsalRecord:
                 untied_of(dump),
                 clipping_of(dump),
                 copies_of(dump),
+                needless_of(dump),
             )
         )
     return aggregate.record_of_ranks(found, command, _problem(seen))

@@ -1,5 +1,6 @@
 """Reads what preflight_optimized.py, preflight_settings.py, preflight_resets.py, preflight_ties.py,
-preflight_clips.py and preflight_copies.py tell of a rank: hostile, so each field is checked."""
+preflight_clips.py, preflight_copies.py and preflight_needless.py tell of a rank: hostile, so each
+field is checked."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import Any
 from preflight.domains.job.clipping import Clip, Clipping
 from preflight.domains.job.copies import FORWARD, LOAD, CopyUse, ModelCopy
 from preflight.domains.job.discarded import Discarded
+from preflight.domains.job.needless import Gathered, Needless, NoSync, Profiled
 from preflight.domains.job.optimized import Held, Hooks, Loose, Optimized, Scheduler
 from preflight.domains.job.optimizer_settings import (
     GroupSettings,
@@ -23,7 +25,7 @@ from preflight.rehearsal.replicas import CHECKS, NAME, looks_of, texts_of
 from preflight.sanitize import one_line
 
 NAMES, SCHEDULERS, TIES, WINDOWS = 64, 8, 16, 8
-CLIPS, COPIES, USES = 32, 8, 8
+CLIPS, COPIES, USES, LINES = 32, 8, 8, 16
 OPTIMIZERS, GROUPS, SETTINGS, NUMBERS = 4, 16, 24, 4
 MOST = 1 << 40
 """Steps and counts."""
@@ -222,3 +224,27 @@ def _uses(told: object) -> Iterator[CopyUse]:
             ):
                 for looked in looks_of([[step, sums, sizes]]):
                     yield CopyUse(how, number, frame_from_json(frame), looked)
+
+
+def needless_of(dump: Mapping[str, Any]) -> Needless:
+    """What it pays for without need."""
+    told = mapping_or_empty(dump.get("needless"))
+    profiled, no_sync = Profiled(), NoSync()
+    match told.get("profiled"):
+        case [int(since), int(steps), frame] if 0 <= since < MOST and 0 <= steps < MOST:
+            profiled = Profiled(since, steps, frame_from_json(frame))
+    match told.get("no_sync"):
+        case [int(late), int(right), frame] if 0 <= late < MOST and 0 <= right < MOST:
+            no_sync = NoSync(late, right, frame_from_json(frame))
+    gathered = tuple(_gathered(told.get("gathered")))
+    return Needless(profiled, gathered, count_of(told, "whole"), no_sync)
+
+
+def _gathered(told: object) -> Iterator[Gathered]:
+    for entry in told[:LINES] if isinstance(told, list) else ():
+        match entry:
+            case [line, int(first), int(last), int(steps), int(numbers)] if (
+                0 <= first <= last < MOST and 0 < steps < MOST and 0 <= numbers
+            ):
+                if (frame := frame_from_json(line)) is not None:
+                    yield Gathered(frame, first, last, steps, numbers)

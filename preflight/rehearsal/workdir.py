@@ -33,6 +33,7 @@ INJECTED = (
     "preflight_clips.py",
     "preflight_copies.py",
     "preflight_phases.py",
+    "preflight_needless.py",
     "preflight_blocked.py",
     "preflight_store_waits.py",
     "preflight_sleeps.py",

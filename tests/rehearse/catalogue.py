@@ -640,6 +640,24 @@ FAULTS = (
     warned("batch_larger", "batch-uneven", 1, check=BALANCE, nproc=3, line=False, launcher=SHELL),
     *(
         warned(
+            *("needless_work", code, *ranks),
+            check=PACE,
+            args=(how,),
+            word=how,
+            launcher=SHELL,
+            may_warn=("rank-slow",),
+            needs=needs,
+        )
+        for how, code, ranks, needs in (
+            ("left", "profiler-on", (0,), ""),
+            ("summons", "parameters-gathered", (0, 1), FSDP2_ON_CPU),
+            ("tensors", "parameters-gathered", (0, 1), FSDP2_ON_CPU),
+            ("backward", "no-sync-late", (0, 1), ""),
+            ("two", "no-sync-late", (0, 1), ""),
+        )
+    ),
+    *(
+        warned(
             *("gives_own", "batch-uneven", 1),
             check=BALANCE,
             args=(how,),
@@ -750,6 +768,7 @@ HEALTHY = (
             ("shares_twice", ("whole", "copies", "synthetic", "validation")),
             ("ties_lost", ("loaded", "again", "purpose", "pruned", "frozen")),
             ("games_shared", ("window",)),
+            ("needless_work", ("schedule", "both", "apart", "last")),
             ("gives_own", ("chance", "curriculum", "evaluates")),
             ("copies_apart", ("right", "kept", "shared", "saved", "teacher", "own")),
             ("splits_model", ("right", "summed", "ensemble", "split", "experts")),
@@ -783,6 +802,10 @@ HEALTHY = (
     Row("groups_of_its_own", nproc=4, args=("local",), word="local"),
     Row("routed", nproc=3, launcher=SHELL),
     Row("batch_ragged", launcher=SHELL),
+    *(
+        Row("needless_work", args=(how,), word=how, launcher=SHELL, needs=FSDP2_ON_CPU)
+        for how in ("seldom", "gradients", "scale")
+    ),
     Row("replica_local", launcher=SHELL),
     Row("replica_parts", launcher=SHELL),
     Row("replica_unused_allowed", launcher=SHELL),
@@ -990,6 +1013,9 @@ AT_LENGTH = frozenset(
         *(f"gpu_fails-{mode}" for mode in ("limit", "stranger", "pieces", "mentions")),
         *("learns_nothing-another", "learns_nothing-small", "deals_data-same", "left_thread"),
         *("second_phase-again", "keys_prefixed-cut", "left_thread-stopped"),
+        *(f"needless_work-{how}" for how in ("left", "summons", "tensors", "two", "schedule")),
+        *(f"needless_work-{how}" for how in ("both", "apart", "last", "seldom", "gradients")),
+        "needless_work-scale",
         *("games_shared-losses", "games_shared-window"),
         *("games_shared", "games_shared-new", "first_batch", "first_batch-draws"),
         *("first_batch-kept", "groups_of_its_own", "groups_of_its_own-local"),

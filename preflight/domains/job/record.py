@@ -16,6 +16,7 @@ from preflight.domains.job.frame import Frame as Frame
 from preflight.domains.job.gpu_use import GpuUse
 from preflight.domains.job.joining import Joining
 from preflight.domains.job.nccl_ras import Ras
+from preflight.domains.job.needless import Needless
 from preflight.domains.job.optimized import Optimized
 from preflight.domains.job.optimizer_settings import OptimizerSettings
 from preflight.domains.job.replica import Load, Replica
@@ -432,6 +433,7 @@ class Pace:
     """The one beside the main thread that used most of the CPU."""
     pinned: tuple[int, ...] = ()
     """The CPUs that its main thread may run on, where the command could use more."""
+    needless: Needless = Needless()
 
 
 @dataclass(frozen=True, slots=True)
@@ -483,6 +485,7 @@ class Rehearsed:
     untied: tuple[Untied, ...] = ()
     clipping: Clipping = Clipping()
     copies: tuple[ModelCopy, ...] = ()
+    needless: Needless = Needless()
 
     @property
     def exchanges(self) -> bool:

@@ -48,6 +48,7 @@ class Responder:
     clips = {}  # and in preflight_clips.py
     copies = {}  # and in preflight_copies.py
     phases = {}  # and in preflight_phases.py
+    needless = {}  # and in preflight_needless.py
     blocked = {}  # and in preflight_blocked.py
     store_waits = {}  # and in preflight_store_waits.py
     sleeps = {}  # and in preflight_sleeps.py
@@ -80,6 +81,7 @@ def begin():
         Responder.clips["begin"]()
         Responder.copies["begin"]()
         Responder.phases["begin"]()
+        Responder.needless["begin"]()
     # held while a thread of ours is in native code: see TorchImports.settle in sitecustomize.py
     Responder.answering, Responder.calling = _thread.allocate_lock(), _thread.allocate_lock()
 
@@ -107,9 +109,15 @@ def imported(name, module, folder):
     elif name.endswith("parallel.distributed"):
         Responder.caught["watch_forward"](module, unless_compiled)
         Responder.model["follow_ddp"](module, own_place)
+        Responder.needless["follow_no_sync"](module, unless_compiled)
         Responder.phases["follow_ddp"](module, unless_compiled, forwarded, Responder.model["due"])
     elif name.endswith("fully_sharded_data_parallel"):
         Responder.phases["follow_fsdp"](module, unless_compiled)
+        Responder.needless["follow_fsdp"](module, unless_compiled)
+    elif name.endswith("autograd.profiler"):
+        Responder.needless["follow_profiler"](module)
+    elif name in ("torch.distributed.tensor._api", "torch.distributed._tensor.api"):
+        Responder.needless["follow_shards"](module, unless_compiled)
     elif name.endswith("_fsdp_state"):
         Responder.phases["follow_fully_shard"](module, unless_compiled)
     elif name.endswith("modules.module"):
@@ -144,6 +152,7 @@ def start(module, folder):
     Responder.model["Models"].owned_as = Responder.ties["owned_as"]
     Responder.clips["follow"](Responder.model, own_place)
     Responder.phases["follow"](own_place)
+    Responder.needless["follow"](Responder.model, own_place)
     Responder.copies["follow"](Responder.model, Responder.optimized, own_place)
     Responder.rendezvous["follow_environment"](os, own_place)
     module.init_process_group = announce(module.init_process_group)
@@ -317,6 +326,7 @@ def never_compiled(*functions):
 def forwarded(ddp, given):
     """After every forward of a model in DDP that may have a backward; `given`: what it got."""
     Responder.model["forwarded"](ddp)
+    Responder.needless["forwarded"](ddp)
 
     def asks():
         tensors = Responder.phases["tensors_in"](given, sys.modules["torch"].Tensor, DEPTH)
@@ -335,6 +345,7 @@ def steps(optimizer, args, kwargs):
         Responder.ties["steps"](done)
         Responder.clips["steps"](done)
         Responder.copies["steps"](done)
+        Responder.needless["steps"](optimizer, done)
         Responder.settings["steps"](optimizer)
         Responder.resets["stepping"](optimizer)
     except Exception:
@@ -692,6 +703,7 @@ def dump():
     told["models"] = Responder.model["told"]()
     told["optimized"] = Responder.optimized["told"]()
     told["loads"] = list(Responder.model["Models"].loads.values())
+    told["needless"] = Responder.needless["told"]()
     told["parts"] = Responder.phases["told"]()
     told["settings"] = Responder.settings["told"]()
     told["resets"] = Responder.resets["told"]()

@@ -22,6 +22,9 @@ NAMES = (
     "torch.nn.parameter",
     "torch.nn.utils.clip_grad",
     "torch.optim.swa_utils",
+    "torch.autograd.profiler",
+    "torch.distributed.tensor._api",
+    "torch.distributed._tensor.api",  # before torch 2.5
     "torch.distributed.fsdp.fully_sharded_data_parallel",
     "torch.distributed.fsdp._fully_shard._fsdp_state",
     "torch.distributed._composable.fsdp._fsdp_state",  # before torch 2.6
@@ -94,6 +97,7 @@ class TorchImports:
                 responder["Responder"].clips = self.load("preflight_clips")
                 responder["Responder"].copies = self.load("preflight_copies")
                 responder["Responder"].phases = self.load("preflight_phases")
+                responder["Responder"].needless = self.load("preflight_needless")
                 responder["Responder"].rendezvous = self.load("preflight_rendezvous")
                 responder["Responder"].blocked = self.load("preflight_blocked")
                 responder["Responder"].store_waits = self.load("preflight_store_waits")

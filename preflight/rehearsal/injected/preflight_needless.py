@@ -1,0 +1,207 @@
+"""What a script pays for in each step without need: a profiler that is left running, all parameters
+of a sharded model gathered again and again, and no_sync() around a backward alone, which does not
+keep DDP from summing its gradients, since that is settled in the forward.
+
+Only what is called seldom or takes milliseconds itself is looked at; nothing is changed, and an
+error here is swallowed. Loaded from its text beside preflight_responder.py into the user's Python,
+any from 3.8 on: the standard library only.
+"""
+
+import functools
+import sys
+
+LINES, NUMBERS = 16, 4096
+"""Lines that gather, and parameters of an optimizer."""
+
+
+class Needless:
+    """What is known in this process. There is one.
+
+    running   profiler -> the step since which it runs, and the user's line that has started it
+    profiled  of the one that ran longest: its first step, how many, and that line
+    gathered  line -> steps in which it gathered: the first, the latest, how many, how many numbers
+    pointers  where the numbers of parameters lie that are sharded; whole: how many these have
+    forwards  DDP -> how many there were, and whether the latest one has its gradients summed
+    late      blocks of no_sync() with a backward in them of such a forward before it
+    right     blocks with a forward
+    """
+
+    model, place = {}, None  # of preflight_model.py, of the responder
+    running, profiled = {}, [0, 0, None]
+    gathered, pointers, whole = {}, frozenset(), 0
+    forwards, late, right, line = {}, 0, 0, None
+
+
+def begin():
+    """A child by fork has done nothing yet."""
+    Needless.running, Needless.profiled = {}, [0, 0, None]
+    Needless.gathered, Needless.pointers, Needless.whole = {}, frozenset(), 0
+    Needless.forwards, Needless.late, Needless.right, Needless.line = {}, 0, 0, None
+
+
+def follow(model, place):
+    Needless.model, Needless.place = model, place
+
+
+def made():
+    """Steps so far."""
+    return Needless.model["Models"].steps
+
+
+# --- the profiler ---
+
+
+def follow_profiler(module):
+    """From now on know how long each of torch's profilers records. Those of torch.profiler have one
+    of these inside, and a new one for each cycle of a schedule."""
+    start, stop = module.profile._start_trace, module.profile.__exit__
+
+    @functools.wraps(start)
+    def _start_trace(self, *args, **kwargs):
+        try:
+            Needless.running[id(self)] = (made(), Needless.place())
+        except Exception:
+            pass
+        return start(self, *args, **kwargs)
+
+    @functools.wraps(stop)
+    def __exit__(self, *args, **kwargs):
+        try:
+            keep_longest()
+            Needless.running.pop(id(self), None)
+        except Exception:
+            pass
+        return stop(self, *args, **kwargs)
+
+    module.profile._start_trace, module.profile.__exit__ = _start_trace, __exit__
+
+
+def keep_longest():
+    for since, line in list(Needless.running.values()):
+        if made() - since > Needless.profiled[1]:
+            Needless.profiled = [since, made() - since, line]
+
+
+# --- parameters of a sharded model ---
+
+
+def follow_fsdp(module, unless_compiled):
+    """From now on know of each time that FSDP gives the user all parameters of a model."""
+    kind = module.FullyShardedDataParallel
+    original = kind.summon_full_params
+
+    def noting(*args, **kwargs):
+        try:
+            model = args[0] if args else kwargs.get("module")
+            if getattr(model, "_is_root", False) is True:
+                gather(None)
+        except Exception:
+            pass
+        return original(*args, **kwargs)
+
+    kind.summon_full_params = staticmethod(unless_compiled(noting, original))
+
+
+def follow_shards(module, unless_compiled):
+    """The same of DTensors, of which the parameters count, not their gradients."""
+    kind = module.DTensor
+    original = kind.full_tensor
+
+    def noting(self, *args, **kwargs):
+        try:
+            if self._local_tensor.data_ptr() in Needless.pointers:
+                gather(self.numel())
+        except Exception:
+            pass
+        return original(self, *args, **kwargs)
+
+    kind.full_tensor = unless_compiled(noting, original)
+
+
+def gather(numbers):
+    """At the user's line; `numbers`: None for all of them."""
+    step, line = made(), Needless.place()
+    key = tuple(line[:2]) if line else None
+    if key is None or (key not in Needless.gathered and len(Needless.gathered) >= LINES):
+        return
+    known = Needless.gathered.setdefault(key, [line, step, -1, 0, 0])
+    known[3] += known[2] != step
+    known[2] = step
+    known[4] += numbers or 0
+
+
+def steps(optimizer, done):
+    """Before a step; `done`: steps before this look, None where none is due."""
+    if done is None or "torch.distributed.tensor" not in sys.modules:
+        return
+    many = [p for group in optimizer.param_groups for p in group["params"]][:NUMBERS]
+    shards = [p for p in many if hasattr(p, "_local_tensor")]
+    Needless.pointers = frozenset(p._local_tensor.data_ptr() for p in shards)
+    Needless.whole = sum(p.numel() for p in shards)
+
+
+# --- no_sync ---
+
+
+class Block:
+    """What no_sync() returns, with a look before and after it."""
+
+    def __init__(self, ddp, inner):
+        self.ddp, self.inner = ddp, inner
+        self.count, self.summed, self.mark = 0, False, None
+
+    def __enter__(self):
+        result = self.inner.__enter__()
+        try:
+            self.count, self.summed = Needless.forwards.get(id(self.ddp), (0, False))
+            self.mark = gradient_of(self.ddp)
+            Needless.line = Needless.line or Needless.place()
+        except Exception:
+            pass
+        return result
+
+    def __exit__(self, *raised):
+        try:
+            count, _ = Needless.forwards.get(id(self.ddp), (0, False))
+            if count != self.count:
+                Needless.right += 1
+            elif self.summed and gradient_of(self.ddp) != self.mark:
+                Needless.late += 1
+        except Exception:
+            pass
+        return self.inner.__exit__(*raised)
+
+
+def gradient_of(ddp):
+    found = (e for e in Needless.model["Models"].entries if e.module and e.module() is ddp)
+    entry = next(found, None)
+    return entry.gradient() if entry is not None else None
+
+
+def follow_no_sync(module, unless_compiled):
+    kind = module.DistributedDataParallel
+    original = kind.no_sync
+
+    def no_sync(self):
+        return Block(self, original(self))
+
+    kind.no_sync = unless_compiled(no_sync, original)
+
+
+def forwarded(ddp):
+    """After each forward that may have a backward."""
+    count, _ = Needless.forwards.get(id(ddp), (0, False))
+    if len(Needless.forwards) < LINES or count:
+        Needless.forwards[id(ddp)] = (count + 1, bool(ddp.require_backward_grad_sync))
+
+
+def told():
+    """All that is known, for the record."""
+    keep_longest()
+    return {
+        "steps": made(),
+        "profiled": list(Needless.profiled),
+        "gathered": [list(one) for one in list(Needless.gathered.values())],
+        "whole": Needless.whole,
+        "no_sync": [Needless.late, Needless.right, Needless.line],
+    }

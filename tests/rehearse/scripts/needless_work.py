@@ -1,0 +1,139 @@
+"""What is paid for in each step without need. A profiler is `left` running on rank 0; healthy: with
+a `schedule`. Averaged weights take all parameters of a sharded model: `summons`, or `tensors`;
+healthy: every few steps (`seldom`), gradients of all ranks for the update (`gradients`), one number
+of one parameter (`scale`). no_sync() is around the `backward` alone, or around that of `two` losses;
+healthy: around `both`, the forward and the backward in blocks of their own (`apart`), the `last`"""
+
+import sys
+import time
+from contextlib import nullcontext
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+HOW = sys.argv[1]
+MICRO = 4
+
+
+def made() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 4))
+
+
+class Trace:
+    """Started at a step of its own, for those that look for what is slow."""
+
+    def __init__(self) -> None:
+        schedule = torch.profiler.schedule(wait=30, warmup=2, active=6)
+        self.cycle = schedule if HOW == "schedule" else None
+        self.profiler = torch.profiler.profile(
+            activities=[torch.profiler.ProfilerActivity.CPU], schedule=self.cycle
+        )
+
+    def step(self, number: int) -> None:
+        if number == 40:
+            self.profiler.start()  # <- here
+        elif number > 40 and self.cycle is not None:
+            self.profiler.step()
+
+
+def profiled() -> None:
+    model = DistributedDataParallel(made())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    trace = Trace() if dist.get_rank() == 0 else None
+    for step in range(500):
+        model(torch.randn(4, 16)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        time.sleep(0.004)
+        if trace is not None:
+            trace.step(step)
+    if trace is not None:
+        trace.profiler.stop()
+
+
+class Average:
+    def __init__(self, model: nn.Module) -> None:
+        self.weights = [p.detach().clone() for p in model.parameters()]
+
+    def summon(self, sharded: nn.Module, fsdp: type) -> None:
+        with torch.no_grad(), fsdp.summon_full_params(sharded, writeback=False):  # <- here
+            for mine, new in zip(self.weights, sharded.parameters(), strict=True):
+                mine.lerp_(new, 0.1)
+
+    @torch.no_grad()
+    def take(self, model: nn.Module) -> None:
+        for mine, new in zip(self.weights, model.parameters(), strict=True):
+            mine.lerp_(new.detach().full_tensor(), 0.1)  # <- or here
+
+
+def averaged() -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+
+    model = made()
+    average = Average(model)
+    if HOW in ("summons", "seldom"):
+        cpu = torch.device("cpu")
+        model = FullyShardedDataParallel(model, use_orig_params=True, device_id=cpu)
+    else:
+        fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(60):
+        model(torch.randn(4, 16)).square().mean().backward()
+        if HOW == "gradients":
+            _ = [p.grad.full_tensor().norm() for p in model.parameters()]
+        if HOW == "scale":
+            model[2].bias.full_tensor().max().item()
+        optimizer.step()
+        optimizer.zero_grad()
+        if HOW == "summons" or (HOW == "seldom" and step % 4 == 3):
+            average.summon(model, FullyShardedDataParallel)
+        elif HOW == "tensors":
+            average.take(model)
+        time.sleep(0.04)
+
+
+def accumulated() -> None:
+    model = DistributedDataParallel(made())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for micro in range(60 * MICRO):
+        last = micro % MICRO == MICRO - 1
+        silent = nullcontext if last else model.no_sync
+        batch = torch.randn(4, 16)
+        if HOW == "both":
+            with silent():
+                model(batch).square().mean().backward()
+        elif HOW == "apart":
+            with silent():
+                loss = model(batch).square().mean()
+            with silent():
+                loss.backward()
+        elif HOW == "last":
+            with model.no_sync() if micro % MICRO == 0 else nullcontext():
+                pass
+            model(batch).square().mean().backward()
+        else:
+            out = model(batch)
+            loss = out.square().mean() / MICRO
+            with silent():  # <- here
+                if HOW == "two":
+                    loss = loss + out.abs().mean()
+                loss.backward()
+        if last:
+            optimizer.step()
+            optimizer.zero_grad()
+            time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    if HOW in ("left", "schedule"):
+        profiled()
+    elif HOW in ("summons", "tensors", "seldom", "gradients", "scale"):
+        averaged()
+    else:
+        accumulated()
+    dist.destroy_process_group()
