@@ -21,7 +21,8 @@ Warns if     parameters that were equal at the start differ later, though gradie
              has called init_process_group; all ranks update a copy of equal models, and it differs;
              without DDP, ranks with parts of one model (some of its numbers differ before the first
              step, and some don't) that exchange in forward() or backward(): what they had in common
-             comes apart
+             comes apart, or all normalisations as wide as that; models stop to change when the
+             learning rate comes down to 0, and 32 steps and more are made after that
 Undecided    no rank got to its first step; not a rehearsal (preflight rehearse -- CMD)
 Not covered  buffers that change with the steps, such as BatchNorm's; parameters that are sharded
              (FSDP, DTensor) or sparse; a forward of a copy that is no AveragedModel; parameters
@@ -40,6 +41,8 @@ from dataclasses import replace
 from preflight.check import Context
 from preflight.domains.job.copies import LOAD, CopiesApart, ModelCopy, copies_apart
 from preflight.domains.job.load import REHEARSAL, for_author, load_rank, nothing_seen, rank_subject
+from preflight.domains.job.frame import Frame
+from preflight.domains.job.optimizer_settings import is_idle
 from preflight.domains.job.replica import (
     Drift,
     Load,
@@ -51,6 +54,7 @@ from preflight.domains.job.replica import (
     differs_at,
     of_kind,
     reordered,
+    stopped,
     structure,
     unchanged,
     unfrozen_too_late,
@@ -163,6 +167,17 @@ FINDINGS = {
         text="fix the training of this model: {hint!s}",
         status=Status.WARN,
     ),
+    "rate-zero": for_author(
+        headline="the learning rate is 0, and the training goes on: {seen}",
+        cause="a scheduler that is stepped more often than its length assumes: once per rank by "
+        "Accelerate, which prepare() makes of it; in each micro-batch, or once per batch where its "
+        "length is in epochs; a length that is computed from a DataLoader of one rank; a state of "
+        "an earlier, shorter run",
+        means="no error at all: from this step on nothing is learned",
+        text="count the steps that the scheduler{line!s} makes in one of the optimizer, and give "
+        "it a length in the same unit",
+        status=Status.WARN,
+    ),
     "mode-evaluation": for_author(
         headline="the model is trained in eval mode: {seen}",
         cause="model.eval() for validation without model.train() after it",
@@ -211,6 +226,10 @@ class Models:
     alone: bool = False
     loads: tuple[Load, ...] = ()
     copies: tuple[ModelCopy, ...] = ()
+    idle: bool = False
+    """All its optimizers had a learning rate of 0 when they were looked at last."""
+    schedule: Frame | None = None
+    """The user's line that makes the first scheduler."""
     within: bool = False
     """Its collectives are also those of a function's forward or backward, as in tensor parallel by
     hand, and none sends parts to some ranks only, as to experts or to the next stage."""
@@ -234,6 +253,8 @@ def observe(host: Host, ctx: Context) -> Models:
         exchanged=seen.pace.mean_size * summing / max(1, seen.calls.steps),
         loads=seen.loads,
         copies=seen.copies,
+        idle=bool(seen.settings) and all(is_idle(one) for one in seen.settings),
+        schedule=next((one.schedule for one in seen.settings if one.schedule), None),
         within=any(call.frame is not None and call.frame.function in PASSES for call in made)
         and not any(call.p2p or call.op.startswith("all_to_all") for call in made),
         failed=(end.whole or end.text) if end is not None and end.how == "raised" else "",
@@ -287,6 +308,7 @@ def judge(world: World[Models], expect: Expect) -> Iterator[Found]:
     for kind in ("ddp", "optimizer"):
         for models in of_kind(known, kind):
             yield from _untrained(models, subjects)
+    yield from _rate_zero(ranks)
 
 
 def _unmatched(ranks: Mapping[int, tuple[Subject, Models]]) -> Iterator[Found]:
@@ -661,6 +683,30 @@ def _untrained(models: Mapping[int, Replica], subjects: Mapping[int, Subject]) -
             confidence=Confidence.LIKELY,
             fields={"hint": hint},
         )
+
+
+def _rate_zero(ranks: Mapping[int, tuple[Subject, Models]]) -> Iterator[Found]:
+    """Where all models of all ranks have stopped to change."""
+    trained = [
+        [one for one in seen.models if any(one.given)] for _, seen in ranks.values()
+    ]
+    if not trained or not all(seen.idle for _, seen in ranks.values()) or not all(trained):
+        return
+    spans = [stopped(one) for models in trained for one in models]
+    if not all(last for _, last in spans):
+        return
+    first, last = max(spans)
+    schedule = next((seen.schedule for _, seen in ranks.values() if seen.schedule), None)
+    line = f" · scheduler made at {schedule}" if schedule else ""
+    yield Found(
+        "rate-zero",
+        tuple(subject for subject, _ in ranks.values()),
+        saw=f"no parameter changed from step {first} to step {last}, of which the learning rate "
+        f"is 0{line}",
+        expected="a learning rate that is 0 after the last step",
+        confidence=Confidence.LIKELY,
+        fields={"line": f" made at {schedule}" if schedule else ""},
+    )
 
 
 def _why_unchanged(one: Replica) -> tuple[str, str]:

@@ -52,6 +52,7 @@ from preflight.domains.job.needless import (
     PROFILED,
     gathered_each_step,
     left_running,
+    needless_work,
     not_skipped,
 )
 from preflight.domains.job.record import BusyThread, Pace, Volume
@@ -287,7 +288,7 @@ def observe(host: Host, ctx: Context) -> Pace:
         nccl=seen.pace.cuda and nccl,
         needless=seen.needless,
     )
-    if not enough(pace):
+    if not enough(pace) and not needless_work(pace.needless):
         raise nothing_seen(
             seen,
             f"{plural(pace.steps, 'step')} timed, {plural(pace.looks, 'sample')}: too few to tell "
@@ -332,9 +333,10 @@ def judge(world: World[Pace], expect: Expect) -> Iterator[Found]:
     if growing := _growing(world):
         yield growing
     yield from _crowded(world)
-    yield from _profiled(ranks)
-    yield from _gathered(ranks)
-    yield from _summed_anyway(ranks)
+    needless = tuple(Rank(rank_subject(here, pace.rank), pace) for here, pace in world.each())
+    yield from _profiled(needless)
+    yield from _gathered(needless)
+    yield from _summed_anyway(needless)
 
 
 def _ranks(world: World[Pace]) -> tuple[Rank, ...]:
@@ -465,12 +467,12 @@ def _gathered(ranks: Sequence[Rank]) -> Iterator[Found]:
     }
     if not found:
         return
-    rank, one = next(iter(found.items()))
+    one = next(iter(found.values()))
     yield Found(
         "parameters-gathered",
         tuple(rank.subject for rank in found),
         saw=f"at {one.frame} in {plural(one.steps, 'step')} from step {max(one.first, 1)} to "
-        f"{max(one.last, 1)} · {duration(rank.pace.mean)} per step",
+        f"{max(one.last, 1)}",
         expected="all parameters on a rank for checkpoints alone",
         confidence=Confidence.CERTAIN,
         fields={"line": str(one.frame)},

@@ -166,7 +166,7 @@ def record_of(seen: Watched) -> RehearsalRecord:
                 untied_of(dump),
                 clipping_of(dump),
                 copies_of(dump),
-                needless_of(dump),
+                needless_of(dump, history.profiled),
             )
         )
     return aggregate.record_of_ranks(found, command, _problem(seen))

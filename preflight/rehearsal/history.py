@@ -178,6 +178,8 @@ class History:
     leaving: bool = False
     """Its program is over: it is in destroy_process_group, in what atexit calls, or waits for its
     threads."""
+    profiled: object = None
+    """What it said last of a profiler that records it."""
     keys: tuple[str, ...] = ()
     """Those of the job's store for which it waits."""
     nap: tuple[float, float] = (0.0, 0.0)
@@ -332,6 +334,7 @@ class History:
         self.joined = self.joined or pulse.get("joined") is True
         self.by_node = pulse.get("by_node") is True
         self.raised = self.raised or pulse.get("raised") is True
+        self.profiled = pulse.get("profiled", self.profiled)
         self.unrecorded = one_line(pulse.get("unrecorded", ""))
         groups = _groups(pulse.get("groups"))
         done = (count_of(pulse, "steps"), count_of(pulse, "batches"), groups)

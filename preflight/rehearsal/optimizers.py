@@ -226,11 +226,12 @@ def _uses(told: object) -> Iterator[CopyUse]:
                     yield CopyUse(how, number, frame_from_json(frame), looked)
 
 
-def needless_of(dump: Mapping[str, Any]) -> Needless:
-    """What it pays for without need."""
+def needless_of(dump: Mapping[str, Any], profiled_before: object = None) -> Needless:
+    """What it pays for without need; `profiled_before`: what it said of a profiler in the last
+    look, where there is no dump."""
     told = mapping_or_empty(dump.get("needless"))
     profiled, no_sync = Profiled(), NoSync()
-    match told.get("profiled"):
+    match told.get("profiled", profiled_before):
         case [int(since), int(steps), frame] if 0 <= since < MOST and 0 <= steps < MOST:
             profiled = Profiled(since, steps, frame_from_json(frame))
     match told.get("no_sync"):
@@ -244,7 +245,7 @@ def _gathered(told: object) -> Iterator[Gathered]:
     for entry in told[:LINES] if isinstance(told, list) else ():
         match entry:
             case [line, int(first), int(last), int(steps), int(numbers)] if (
-                0 <= first <= last < MOST and 0 < steps < MOST and 0 <= numbers
+                0 <= first <= last < MOST and 0 < steps < MOST and numbers >= 0
             ):
                 if (frame := frame_from_json(line)) is not None:
                     yield Gathered(frame, first, last, steps, numbers)

@@ -222,7 +222,7 @@ def parts_of(dump: Mapping[str, Any]) -> StepParts:
 def _sums(told: object) -> tuple[int, int, int, int]:
     match told:
         case [int(one), int(two), int(three), int(four)] if (
-            0 <= min(one, two, three, four) and max(one, two, three, four) < 1 << 80
+            min(one, two, three, four) >= 0 and max(one, two, three, four) < 1 << 80
         ):
             return one, two, three, four
     return 0, 0, 0, 0

@@ -92,6 +92,14 @@ LEARNS = replace(
     STILL,
     checks=tuple(Sampled(step, (1.0, 0.5 + step), (1.0, 1.0)) for step in (0, 1, 2, 4, 8, 16, 32)),
 )
+ENDED = replace(
+    STILL,
+    rates=(0.0,),
+    checks=tuple(
+        Sampled(step, (1.0, 0.5 + min(step, 40)), (1.0, 1.0))
+        for step in (0, 1, 2, 4, 8, 16, 32, 64, 96)
+    ),
+)
 PREFIXED = Load(STEP, 6, "module.enc.weight", "enc.weight")
 
 
@@ -169,6 +177,23 @@ CASES = (
             ("all of it frozen", replace(STILL, trained=(False, False))),
             ("in evaluation mode from the start", replace(LEARNS, modes=(0, 64))),
             ("two steps in evaluation mode", replace(LEARNS, modes=(62, 2))),
+        )
+    ),
+    Case(
+        "a schedule that is over before the training",
+        ranks(ENDED, ENDED, idle=True),
+        "rate-zero",
+        WARN,
+        topology=THREE,
+    ),
+    *(
+        Case(name, ranks(ENDED, model, idle=idle), topology=THREE)
+        for name, model, idle in (
+            ("another optimizer has a rate", ENDED, False),
+            ("a rate that is not 0", replace(ENDED, rates=(0.1,)), True),
+            ("rates that are not known", replace(ENDED, rates=()), True),
+            ("it changes after that", replace(LEARNS, rates=(0.0,)), True),
+            ("over in the last steps", replace(ENDED, checks=ENDED.checks[:-1]), True),
         )
     ),
     Case("one of two learns", ranks(STILL, replace(LEARNS, options=("join",))), topology=THREE),

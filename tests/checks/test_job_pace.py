@@ -15,6 +15,7 @@ from support.cases import Case, assert_case, context, judged, round_trips, topol
 
 from preflight.check import conforms
 from preflight.checks import job_pace
+from preflight.domains.job.needless import Gathered, Needless, NoSync, Profiled
 from preflight.domains.job.record import (
     BusyThread,
     Frame,
@@ -165,6 +166,14 @@ HEALTHY = (
     Case("payloads that vary", growing(late=1.4e6, rises=0.5)),
     Case("a payload that starts over", growing(late=1.2e6, rises=0.9)),
     Case("7 calls", growing(calls=7)),
+    *(
+        Case(name, ranks(*[pace(needless=of)] * 2))
+        for name, of in (
+            ("a profile of 10 steps", Needless(Profiled(40, 10, TOKENS))),
+            ("every third step", Needless(gathered=(Gathered(TOKENS, 1, 60, 20),))),
+            ("no_sync with its forward", Needless(no_sync=NoSync(0, 180))),
+        )
+    ),
     Case("hardly more, in many calls", growing(calls=67, late=1.101e6, rises=1.0, all=1216)),
     Case("grows to 100 kB", growing(early=1e3, late=1e5)),
     Case("grows to twice as much", growing(late=2.2e6)),
@@ -238,6 +247,24 @@ CASES = (
         "payload-grows",
         WARN,
         subject="n1 · rank 0",
+    ),
+    *(
+        Case(name, ranks(pace(needless=of), pace()), code, WARN, subject="n1 · rank 0")
+        for name, code, of in (
+            ("a profiler", "profiler-on", Needless(Profiled(40, 400, TOKENS))),
+            (
+                "averaged weights",
+                "parameters-gathered",
+                Needless(gathered=(Gathered(TOKENS, 1, 60, 60),)),
+            ),
+            ("no_sync around the backward", "no-sync-late", Needless(no_sync=NoSync(180))),
+        )
+    ),
+    Case(
+        "a profiler of a rank of which little is known",
+        ranks(Pace(needless=Needless(Profiled(40, 400)))),
+        "profiler-on",
+        WARN,
     ),
     Case("a list that is sent whole", growing(), "payload-grows", WARN, subject="n1 · rank 0"),
     Case("400 numbers", ranks(*[CHATTY] * 3), SMALL, WARN, subject="n1 · rank 0"),

@@ -295,6 +295,10 @@ FAULTS = (
             ("evaluates", "mode-evaluation"),
         )
     ),
+    *(
+        warned("rate_ends", "rate-zero", 0, 1, check=MODEL, args=(how,), word=how, launcher=SHELL)
+        for how in ("twice", "epochs")
+    ),
     warned("keys_prefixed", "checkpoint-unmatched", 0, 1, check=MODEL, launcher=SHELL),
     *(
         warned(script, code, 0, 1, check=OPTIMIZER, args=(how,), word=how, launcher=SHELL)
@@ -413,6 +417,16 @@ FAULTS = (
     ),
     gone(
         "misjoins", "rendezvous-differs", 1, args=("fork", "port"), word="port", extra=10.0, **JOINS
+    ),
+    *(
+        gone(
+            *("address_replaced", "rendezvous-replaced", *ranks),
+            args=(how,),
+            word=how,
+            launcher=STATIC,
+            extra=15.0,
+        )
+        for how, ranks in (("own", (0, 1)), ("one", (1,)))
     ),
     gone("misjoins", "rank-duplicate", 2, args=("fork", "rank"), word="rank", **JOINS),
     gone(
@@ -768,6 +782,7 @@ HEALTHY = (
             ("shares_twice", ("whole", "copies", "synthetic", "validation")),
             ("ties_lost", ("loaded", "again", "purpose", "pruned", "frozen")),
             ("games_shared", ("window",)),
+            ("rate_ends", ("last", "cycles", "warmup", "phases")),
             ("needless_work", ("schedule", "both", "apart", "last")),
             ("gives_own", ("chance", "curriculum", "evaluates")),
             ("copies_apart", ("right", "kept", "shared", "saved", "teacher", "own")),
@@ -802,6 +817,10 @@ HEALTHY = (
     Row("groups_of_its_own", nproc=4, args=("local",), word="local"),
     Row("routed", nproc=3, launcher=SHELL),
     Row("batch_ragged", launcher=SHELL),
+    *(
+        Row("address_replaced", args=(how,), word=how, launcher=STATIC)
+        for how in ("default", "same", "listens")
+    ),
     *(
         Row("needless_work", args=(how,), word=how, launcher=SHELL, needs=FSDP2_ON_CPU)
         for how in ("seldom", "gradients", "scale")
@@ -1016,6 +1035,8 @@ AT_LENGTH = frozenset(
         *(f"needless_work-{how}" for how in ("left", "summons", "tensors", "two", "schedule")),
         *(f"needless_work-{how}" for how in ("both", "apart", "last", "seldom", "gradients")),
         "needless_work-scale",
+        *(f"address_replaced-{how}" for how in ("own", "one", "default", "same", "listens")),
+        *(f"rate_ends-{how}" for how in ("epochs", "last", "cycles", "warmup", "phases")),
         *("games_shared-losses", "games_shared-window"),
         *("games_shared", "games_shared-new", "first_batch", "first_batch-draws"),
         *("first_batch-kept", "groups_of_its_own", "groups_of_its_own-local"),

@@ -1,5 +1,5 @@
-"""What a rank pays for in each step without need: a profiler that is left running, the parameters of
-a sharded model gathered again and again, gradients summed in spite of no_sync. Pure."""
+"""What a rank pays for in each step without need: a profiler that is left running, parameters of a
+sharded model gathered again and again, gradients summed in spite of no_sync. Pure."""
 
 from __future__ import annotations
 
@@ -78,3 +78,8 @@ def gathered_each_step(found: Sequence[Gathered], whole: int) -> Gathered | None
 def not_skipped(one: NoSync) -> bool:
     """Whether its blocks keep no gradients from being summed."""
     return one.late >= max(BLOCKS, MOST * (one.late + one.right))
+
+
+def needless_work(one: Needless) -> bool:
+    found = left_running(one.profiled) or not_skipped(one.no_sync)
+    return found or gathered_each_step(one.gathered, one.whole) is not None

@@ -177,3 +177,10 @@ def _rate(one: OptimizerSettings, group: int, step: int) -> tuple[float, ...]:
             if number == group:
                 known += [(look.step, of) for name, of in settings.values if name == RATE]
     return max((entry for entry in known if entry[0] <= step), default=(0, ()))[1]
+
+
+def is_idle(one: OptimizerSettings) -> bool:
+    """Whether all its learning rates were 0 when it was looked at last."""
+    groups = one.looks[-1].groups if one.looks else ()
+    rates = [rate for group in groups for rate in dict(group.values).get("lr", (1.0,))]
+    return bool(rates) and not any(rates)

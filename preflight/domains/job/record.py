@@ -122,7 +122,7 @@ class Joins:
     stale    seconds by which a file is older than the command; 0 where it has no contents
     refused  why nobody could be reached there at the end of the watch; empty where somebody was,
              and where nobody tried
-    held     another address, at which the launcher holds the store; None: the same, or it holds none
+    held     another address, at which the launcher holds the store; None: the same, or it has none
     """
 
     pid: int

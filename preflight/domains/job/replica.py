@@ -166,6 +166,11 @@ def of_kind(found: Mapping[int, Sequence[Replica]], kind: str) -> Iterator[Mappi
         yield {rank: models[number] for rank, models in own.items()}
 
 
+STOPPED_LEAST = 32
+"""Steps in which nothing changes after a learning rate came down to 0: a schedule may end a few
+steps before the training."""
+
+
 def odd_ones(values: Mapping[int, object]) -> tuple[tuple[int, ...], bool]:
     """The ranks whose value is not that of the most, and whether no value is that of more than
     half of them: then all of them."""
@@ -282,8 +287,8 @@ NORM = re.compile(r"\(\w*Norm\w*\.(?:weight|bias)\)$")
 
 
 def _norms(
-    first: Replica, start: Mapping[int, Sampled], shared: Mapping[int, Mapping[int, int]]
-) -> dict[int, Mapping[int, int]]:
+    first: Replica, start: Mapping[int, Sampled], shared: Mapping[int, dict[int, int]]
+) -> dict[int, dict[int, int]]:
     """The normalisations that begin as constants, and who has each in common: those that have the
     same of a layer whose vectors are as long. Not where some part of a layer is so long as well."""
     layers = {n: first.sizes(n) for n in shared}
@@ -381,6 +386,22 @@ def unchanged(one: Replica) -> int:
             return 0
         known += None not in values
     return looks[-1].step - looks[0].step if known else 0
+
+
+def stopped(one: Replica) -> tuple[int, int]:
+    """The first and the last look since which no parameter has changed, in steps, of a model that
+    had changed before and whose optimizer has a learning rate of 0 by now; (0, 0): not so."""
+    looks = one.checks
+    if len(looks) < LOOKS or not one.rates or any(one.rates) or not any(one.given):
+        return 0, 0
+    last, trains = looks[-1], range(min(len(look.sums) for look in looks))
+    trained = [n for n in trains if one.trained[min(n * one.each, len(one.names) - 1)]]
+    known = [n for n in trained if last.sums[n] is not None]
+    same = [all(look.sums[n] == last.sums[n] for n in known) for look in looks]
+    if not known or all(same):
+        return 0, 0
+    first = looks[len(same) - next(n for n, alike in enumerate(reversed(same)) if not alike)].step
+    return (first, last.step) if last.step - first >= STOPPED_LEAST else (0, 0)
 
 
 def constants_differ(models: Mapping[int, Replica]) -> tuple[str, tuple[int, ...], bool] | None:

@@ -548,6 +548,7 @@ def pulse():
         Responder.c10d, Responder.binding, told["groups"]
     )
     told["raised"] = uncaught_exception() is not None
+    told["profiled"] = Responder.needless["longest"]()
     told["between"] = bool(Responder.phases["Phases"].stepped)
     if (used := gpu_in_use()) is not None:
         told["gpu"] = [used.pop("allocated"), used.pop("total")]

@@ -1,8 +1,8 @@
 """What is paid for in each step without need. A profiler is `left` running on rank 0; healthy: with
 a `schedule`. Averaged weights take all parameters of a sharded model: `summons`, or `tensors`;
-healthy: every few steps (`seldom`), gradients of all ranks for the update (`gradients`), one number
-of one parameter (`scale`). no_sync() is around the `backward` alone, or around that of `two` losses;
-healthy: around `both`, the forward and the backward in blocks of their own (`apart`), the `last`"""
+healthy: every few steps (`seldom`), gradients of all ranks (`gradients`), one number of a parameter
+(`scale`). no_sync() is around the `backward` alone, or around that of `two` losses; healthy: around
+`both`, the forward and the backward in blocks of their own (`apart`), the `last`"""
 
 import sys
 import time

@@ -8,6 +8,7 @@ from preflight.domains.job.clipping import Clip, Clipping
 from preflight.domains.job.copies import CopyUse, ModelCopy
 from preflight.domains.job.discarded import Discarded
 from preflight.domains.job.frame import Frame
+from preflight.domains.job.needless import Gathered, Needless, NoSync, Profiled
 from preflight.domains.job.optimized import Held, Hooks, Optimized, Scheduler
 from preflight.domains.job.optimizer_settings import (
     GroupSettings,
@@ -23,6 +24,7 @@ from preflight.rehearsal.optimizers import (
     clipping_of,
     copies_of,
     discarded_of,
+    needless_of,
     optimized_of,
     settings_of,
     untied_of,
@@ -127,3 +129,20 @@ def test_clips_and_copies_are_read() -> None:
     uses = (CopyUse("load", 0, HERE, used),)
     assert found == (ModelCopy(HERE, ("w",), ("[2] float32",), (looked,), uses),)
     assert copies_of({"copies": 3}) == copies_of({}) == ()
+
+
+def test_what_is_paid_for_without_need() -> None:
+    line = [LINE, 1, 60, 60, 0]
+    told = {
+        "profiled": [40, 400, LINE],
+        "gathered": [line, [None, 1, 2, 1, 0], [LINE, 3, 2, 1, 0], [LINE], 7],
+        "whole": 100,
+        "no_sync": [180, 0, LINE],
+    }
+    assert needless_of({"needless": told}) == Needless(
+        Profiled(40, 400, HERE), (Gathered(HERE, 1, 60, 60),), 100, NoSync(180, 0, HERE)
+    )
+    assert needless_of({}, [40, 400, LINE]).profiled == Profiled(40, 400, HERE)
+    nonsense = {"profiled": [-1, "x", 3], "gathered": "x", "whole": -5, "no_sync": [1]}
+    for dump in ({}, {"needless": 3}, {"needless": nonsense}):
+        assert needless_of(dump) == Needless()

@@ -9,6 +9,7 @@ from preflight.domains.job.optimizer_settings import (
     GroupSettings,
     OptimizerSettings,
     SettingsLook,
+    is_idle,
     unlike,
 )
 
@@ -111,3 +112,13 @@ def test_ranks_that_know_different_settings() -> None:
     bare = replace(ALIKE, looks=(SettingsLook(0, 0, (GroupSettings(averaged=True),)),))
     assert unlike({0: (ALIKE,), 1: (bare,)}) is None
     assert unlike({0: (bare,), 1: (ALIKE,)}) is None
+
+
+def test_an_optimizer_whose_learning_rates_are_0_by_now() -> None:
+    assert is_idle(of([0.1, 0.0]))
+    assert not is_idle(of([0.0, 0.1]))
+    assert not is_idle(of([]))
+    mixed = OptimizerSettings("AdamW", 7, looks=(look(8, 0.0, 0.1),))
+    assert not is_idle(mixed)
+    unread = OptimizerSettings("AdamW", 7, looks=(SettingsLook(0, 0, (GroupSettings(True),)),))
+    assert not is_idle(unread)

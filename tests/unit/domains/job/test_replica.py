@@ -5,7 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from preflight.domains.job.replica import Replica, Sampled, common_apart, differs_at, odd_ones
+from preflight.domains.job.replica import (
+    Replica,
+    Sampled,
+    common_apart,
+    differs_at,
+    odd_ones,
+    stopped,
+)
 
 
 def model(*sums: float | None, dtype: str = "float32", step: int = 1, names: int = 0) -> Replica:
@@ -142,3 +149,20 @@ def test_ranks_that_begin_alike_have_no_parts() -> None:
     one, other = parted((0.0, 0.1, 0.1), (0.0, 0.3, 0.2)).values()
     alike = replace(other.checks[0], sums=one.checks[0].sums)
     assert common_apart({0: one, 1: replace(other, checks=(alike, *other.checks[1:]))}) is None
+
+
+def test_since_when_nothing_changes() -> None:
+    def sums(*values: float) -> Replica:
+        steps = (0, 1, 8, 16, 32, 64, 96, 128)
+        looks = tuple(
+            Sampled(s, (v, None), (1.0, None)) for s, v in zip(steps, values, strict=True)
+        )
+        two = (True, True)
+        return Replica(names=("w", "b"), trained=two, given=two, rates=(0.0,), checks=looks)
+
+    ended = sums(1, 2, 3, 4, 5, 6, 6, 6)
+    assert stopped(ended) == (64, 128)
+    assert stopped(sums(1, 2, 3, 4, 5, 6, 7, 8)) == (0, 0)
+    assert stopped(sums(1, 2, 6, 6, 6, 6, 7, 6)) == (0, 0)  # it comes and goes
+    assert stopped(sums(*[6] * 8)) == (0, 0)  # it never began
+    assert stopped(replace(ended, given=(False, False))) == (0, 0)

@@ -1,0 +1,144 @@
+"""What a script pays for in each step, as the hooks count it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from preflight.rehearsal.injected import preflight_needless as needless
+
+LINE = ["train.py", 3, "main", True]
+
+
+class Ddp:
+    """As a model in DDP: its forward decides whether gradients are summed."""
+
+    def __init__(self) -> None:
+        self.require_backward_grad_sync = True
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        self.require_backward_grad_sync = False
+        try:
+            yield
+        finally:
+            self.require_backward_grad_sync = True
+
+
+class Profiler:
+    def _start_trace(self) -> None:
+        pass
+
+    def __exit__(self, *raised: object) -> None:
+        pass
+
+
+class Job:
+    def __init__(self) -> None:
+        self.module = type("Ddp", (Ddp,), {})
+        self.ddp = self.module()
+        self.gradients = 0
+        entry = SimpleNamespace(module=lambda: self.ddp, gradient=lambda: self.gradients)
+        self.counts = SimpleNamespace(steps=0, entries=[entry])
+
+    def forward(self) -> None:
+        needless.forwarded(self.ddp)
+
+    def backward(self) -> None:
+        self.gradients += 1
+
+
+def unless_compiled(ours: Callable[..., Any], original: object) -> Callable[..., Any]:
+    return ours
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    job = Job()
+    needless.begin()
+    needless.follow({"Models": job.counts}, lambda: LINE)
+    needless.follow_no_sync(SimpleNamespace(DistributedDataParallel=job.module), unless_compiled)
+    yield job
+    needless.begin()
+
+
+def test_a_block_around_the_backward_alone(job: Job) -> None:
+    for _ in range(3):
+        job.forward()
+        with job.ddp.no_sync():
+            job.backward()
+    assert needless.told()["no_sync"] == [3, 0, LINE]
+
+
+def test_blocks_that_are_right(job: Job) -> None:
+    with job.ddp.no_sync():
+        job.forward()
+        job.backward()
+    with job.ddp.no_sync():
+        job.forward()
+    with job.ddp.no_sync():  # of a forward in a block
+        job.backward()
+    job.forward()
+    with job.ddp.no_sync():  # nothing in it
+        pass
+    assert needless.told()["no_sync"][:2] == [0, 2]
+
+
+def test_the_profiler_that_ran_longest(job: Job) -> None:
+    module = SimpleNamespace(profile=type("Profiler", (Profiler,), {}))
+    needless.follow_profiler(module)
+    profiler = module.profile()
+    for start, end in ((5, 9), (20, 60), (70, 75)):
+        job.counts.steps = start
+        profiler._start_trace()
+        job.counts.steps = end
+        profiler.__exit__(None, None, None)
+    assert needless.told()["profiled"] == [20, 40, LINE]
+    profiler._start_trace()
+    job.counts.steps = 200
+    assert needless.told()["profiled"] == [75, 125, LINE]
+
+
+def test_parameters_that_are_gathered(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.distributed.tensor", SimpleNamespace())  # type: ignore[arg-type]
+
+    class Fsdp:
+        def __init__(self, root: bool) -> None:
+            self._is_root = root
+
+        @staticmethod
+        def summon_full_params(module: object) -> str:
+            return "all"
+
+    class DTensor:
+        def __init__(self, at: int) -> None:
+            self._local_tensor = SimpleNamespace(data_ptr=lambda: at)
+
+        def numel(self) -> int:
+            return 8
+
+        def full_tensor(self) -> str:
+            return "all"
+
+    needless.follow_fsdp(SimpleNamespace(FullyShardedDataParallel=Fsdp), unless_compiled)
+    needless.follow_shards(SimpleNamespace(DTensor=DTensor), unless_compiled)
+    weight, gradient = DTensor(1), DTensor(2)
+    optimizer = SimpleNamespace(param_groups=[{"params": [weight]}])
+    needless.steps(optimizer, None)
+    assert weight.full_tensor() == "all"
+    assert needless.told()["gathered"] == []  # nobody has looked at an optimizer yet
+    needless.steps(optimizer, 0)
+    for step in (1, 2, 2):
+        job.counts.steps = step
+        assert (weight.full_tensor(), gradient.full_tensor()) == ("all", "all")
+    told = needless.told()
+    assert (told["gathered"], told["whole"]) == ([[LINE, 1, 2, 2, 24]], 8)
+    assert Fsdp.summon_full_params(Fsdp(root=False)) == "all"
+    job.counts.steps = 3
+    assert Fsdp.summon_full_params(Fsdp(root=True)) == "all"
+    assert needless.told()["gathered"] == [[LINE, 1, 3, 3, 24]]
