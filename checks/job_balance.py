@@ -57,7 +57,7 @@ from preflight.domains.job.shared_data import (
     told_apart,
     unlike_orders,
 )
-from preflight.domains.job.step_parts import Amount, StepPart, StepParts, Timed
+from preflight.domains.job.step_parts import BatchAmount, StepPart, StepParts, Timed
 from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host
@@ -315,16 +315,16 @@ def _batches(ranks: Sequence[Rank]) -> Iterator[Found]:
     yield from list(_amounts(ranks, _data)) or _amounts(ranks, _inputs)
 
 
-def _data(work: Work) -> Amount:
+def _data(work: Work) -> BatchAmount:
     return work.parts.data
 
 
-def _inputs(work: Work) -> Amount:
+def _inputs(work: Work) -> BatchAmount:
     """Of models whose gradients all ranks average: stages of a pipeline get different things."""
-    return work.parts.inputs if work.parts.inputs.ranks == work.world > 1 else Amount()
+    return work.parts.inputs if work.parts.inputs.ranks == work.world > 1 else BatchAmount()
 
 
-def _amounts(ranks: Sequence[Rank], of: Callable[[Work], Amount]) -> Iterator[Found]:
+def _amounts(ranks: Sequence[Rank], of: Callable[[Work], BatchAmount]) -> Iterator[Found]:
     known = [(s, w) for s, w in ranks if of(w).batches >= BATCHES and of(w).size]
     if len(known) < 2 or len(known) < len(ranks):
         return
@@ -352,8 +352,8 @@ def _uneven(
     ranks: Sequence[Rank],
     odd: Sequence[Rank],
     what: str,
-    of: Callable[[Work], Amount],
-    count: Callable[[Amount], float],
+    of: Callable[[Work], BatchAmount],
+    count: Callable[[BatchAmount], float],
 ) -> Found:
     rest = [of(work) for subject, work in ranks if subject not in {s for s, _ in odd}]
     numbers = rank_list(n for subject, _ in odd for n in subject.ranks)

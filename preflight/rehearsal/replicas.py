@@ -10,7 +10,7 @@ from preflight.domains.job.backends import Backends, GroupBackends
 from preflight.domains.job.record import CALLS, TEXT, End
 from preflight.domains.job.replica import Load, Replica, Sampled
 from preflight.domains.job.shared_data import Dealt, Samples, Sharer, Shares
-from preflight.domains.job.step_parts import Amount, Backward, Sent, StepPart, StepParts, Timed
+from preflight.domains.job.step_parts import Backward, BatchAmount, Sent, StepPart, StepParts, Timed
 from preflight.domains.settings.agreement import fatal_if_different
 from preflight.redact import redact
 from preflight.rehearsal.client import frame_from_json, mapping_or_empty, sane_numbers
@@ -210,7 +210,7 @@ def parts_of(dump: Mapping[str, Any]) -> StepParts:
         passes=tuple(_passes(told.get("windows"), mapping_or_empty(dump.get("recorded")))),
         latest=tuple(_latest(told.get("latest"), mapping_or_empty(dump.get("recorded")))),
         marks=tuple(_marks(told.get("marks"))),
-        inputs=Amount(
+        inputs=BatchAmount(
             *_sums(told.get("taken")),
             one_line(told.get("form", ""), 60),
             frame_from_json(told.get("line")),

@@ -49,7 +49,7 @@ class Timed:
 
 
 @dataclass(frozen=True, slots=True)
-class Amount:
+class BatchAmount:
     """Of work: sums over batches, and the shape of the first tensor of the latest one. Of what a
     model in DDP or FSDP gets: the user's line that gives it, and how many ranks average its
     gradients."""
@@ -109,9 +109,9 @@ class StepParts:
     cpu: float = 0.0
     latest: tuple[Timed, ...] = ()
     marks: tuple[tuple[int, int], ...] = ()
-    inputs: Amount = Amount()
+    inputs: BatchAmount = BatchAmount()
 
     @property
-    def data(self) -> Amount:
+    def data(self) -> BatchAmount:
         """What its DataLoaders gave for its steps."""
-        return Amount(self.batches, self.samples, self.elements, self.squares, self.shape)
+        return BatchAmount(self.batches, self.samples, self.elements, self.squares, self.shape)

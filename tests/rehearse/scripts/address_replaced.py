@@ -15,7 +15,7 @@ HOW = sys.argv[1]
 
 def free_port(offset: int) -> str:
     with socket.create_server(("127.0.0.1", 0)) as free:
-        return str(free.getsockname()[1] if not offset else offset)
+        return str(offset or free.getsockname()[1])
 
 
 def setup() -> None:
