@@ -2,12 +2,13 @@
 
 Level        deep
 Looks at     of each rank of a rehearsed command: samples and elements of the batches that its
-             DataLoader gave for its steps, and of what the forward of DDP or FSDP gets; seed, epoch and part of torch's DistributedSampler in
-             each pass, what else divides the samples among ranks, and whether the dataset is a
-             rank's own part already (indices, file names, rows of a larger tensor); what torch has
-             reserved on its GPU, and what the driver tells of that once a second: utilisation, SM
-             clock, memory, power; on the host the time in DDP's forward, from there to the
-             optimizer, in the optimizer, and from there to the next forward; CPU time
+             DataLoader gave for its steps, and of what the forward of DDP or FSDP gets; seed, epoch
+             and part of torch's DistributedSampler in each pass, what else divides the samples
+             among ranks, and whether the dataset is a rank's own part already (indices, file names,
+             rows of a larger tensor); what torch has reserved on its GPU, and what the driver tells
+             of that once a second: utilisation, SM clock, memory, power; on the host the time in
+             DDP's forward, from there to the optimizer, in the optimizer, and from there to the
+             next forward; CPU time
 Fails if     never: uneven work trains, too
 Warns if     a rank has a quarter more samples per batch than most, or as many samples with a third
              more elements (longer sequences), or most have that much more than it; the ranks take
@@ -23,10 +24,10 @@ Warns if     a rank has a quarter more samples per batch than most, or as many s
              DataLoader; every rank begins a new pass over its DataLoader for each batch, which
              starts its workers again or gives the same batch
 Undecided    fewer than 8 batches; not a rehearsal (preflight rehearse -- CMD)
-Not covered  data of no DataLoader, but for its amount where DDP or FSDP gets it; samplers of other classes;
-             a part of a dataset that several ranks take (model parallel, parts of a sequence);
-             padding (padded elements count as others); parts of a GPU (MIG); the GPU's own time of
-             each part
+Not covered  data of no DataLoader, but for its amount where DDP or FSDP gets it; samplers of other
+             classes; a part of a dataset that several ranks take (model parallel, parts of a
+             sequence); padding (padded elements count as others); parts of a GPU (MIG); the GPU's
+             own time of each part
 Seen as      no error at all: all ranks wait for the one with the most work; "CUDA out of memory" on
              one rank alone; "GPU-Util" of nvidia-smi low on some; a gradient that is not the mean
              over all samples

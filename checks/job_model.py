@@ -26,7 +26,8 @@ Warns if     parameters that were equal at the start differ later, though gradie
 Undecided    no rank got to its first step; not a rehearsal (preflight rehearse -- CMD)
 Not covered  buffers that change with the steps, such as BatchNorm's; parameters that are sharded
              (FSDP, DTensor) or sparse; a forward of a copy that is no AveragedModel; parameters
-             that start as a constant, where ranks have parts of one model; models that DDP wraps in
+             that start as a constant, where ranks have parts of one model, but for normalisations
+             that all come apart; models that DDP wraps in
              a group of their own; numbers of a parameter that are not looked at
 Seen as      "DDP expects same model across all ranks", "Expected to have finished reduction in the
              prior iteration before starting a new one", or no error: a loss that is worse than on
@@ -40,8 +41,8 @@ from dataclasses import replace
 
 from preflight.check import Context
 from preflight.domains.job.copies import LOAD, CopiesApart, ModelCopy, copies_apart
-from preflight.domains.job.load import REHEARSAL, for_author, load_rank, nothing_seen, rank_subject
 from preflight.domains.job.frame import Frame
+from preflight.domains.job.load import REHEARSAL, for_author, load_rank, nothing_seen, rank_subject
 from preflight.domains.job.optimizer_settings import is_idle
 from preflight.domains.job.replica import (
     Drift,
@@ -687,9 +688,7 @@ def _untrained(models: Mapping[int, Replica], subjects: Mapping[int, Subject]) -
 
 def _rate_zero(ranks: Mapping[int, tuple[Subject, Models]]) -> Iterator[Found]:
     """Where all models of all ranks have stopped to change."""
-    trained = [
-        [one for one in seen.models if any(one.given)] for _, seen in ranks.values()
-    ]
+    trained = [[one for one in seen.models if any(one.given)] for _, seen in ranks.values()]
     if not trained or not all(seen.idle for _, seen in ranks.values()) or not all(trained):
         return
     spans = [stopped(one) for models in trained for one in models]
