@@ -390,7 +390,12 @@ def _launcher_faults(env: Env, top: Topology) -> Iterator[Found]:
             # a node's agent: torchrun will give its ranks their own
             status = None if env.owned == 1 else Status.WARN
             yield _disagreement(env, "RANK", launcher.rank[0], status)
-        elif local and local > 1 and None not in (mine, all_) and all_ != size:
+        elif (
+            local
+            and None not in (mine, all_)
+            and all_ != size
+            and (local > 1 or _no_multiple(env, size))
+        ):
             saw = env.say("WORLD_SIZE", launcher.size[0])
             yield size_mismatch(env, saw, size, launcher.size[0])
         elif local and local > 1 and mine is None and all_ not in (None, size) and env.owned == 1:
@@ -410,6 +415,13 @@ def _launcher_faults(env: Env, top: Topology) -> Iterator[Found]:
         said = env.number(name)
         if nodes > 1 and None not in (said, node) and said != node:
             yield _disagreement(env, name, "SLURM_NODEID")
+
+
+def _no_multiple(env: Env, tasks: int) -> bool:
+    """Whether the only task of a node is a rank of a world that tasks with as many ranks each can't
+    make: 4 of 3. A multiple may be what each of them starts."""
+    size = env.number("WORLD_SIZE") or 0
+    return tasks > 1 and env.owned == 1 and "LOCAL_RANK" in env and size % tasks != 0
 
 
 def _is_of_a_loop(env: Env, task: int, tasks: int) -> bool:

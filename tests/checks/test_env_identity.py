@@ -540,6 +540,20 @@ LAUNCHERS = (
         shared(srun(1, 4, 2, WORLD_SIZE="8", MASTER_ADDR="n1"), 2),
     ),
     Case("of a node's agent", shared(mapped(1, 2, 2, RANK="0")), "launcher-disagrees", WARN),
+    Case(
+        "WORLD_SIZE of an allocation, and a step of fewer nodes",
+        one(mapped(1, 3, 3, WORLD_SIZE="4"), rank=1),
+        "world-size-mismatch",
+        FAIL,
+    ),
+    Case(
+        "WORLD_SIZE of what three tasks start, two each",
+        one(mapped(1, 3, 3, WORLD_SIZE="6"), rank=1),
+    ),
+    Case(
+        "nodes that start as many ranks as they have GPUs",
+        one({k: v for k, v in mapped(1, 3, 3, WORLD_SIZE="4").items() if k != "LOCAL_RANK"}),
+    ),
     Case("WORLD_SIZE of nodes", one(mapped(1, WORLD_SIZE="2")), "world-size-mismatch", FAIL),
     Case("RANK under mpirun", one(mpirun(5) | ENV), "launcher-disagrees", FAIL),
     Case(
