@@ -175,8 +175,8 @@ FINDINGS = {
         "length is in epochs; a length that is computed from a DataLoader of one rank; a state of "
         "an earlier, shorter run",
         means="no error at all: from this step on nothing is learned",
-        text="count the steps that the scheduler{line!s} makes in one of the optimizer, and give "
-        "it a length in the same unit",
+        text="count the steps that the scheduler makes in one of the optimizer, and give it a "
+        "length in the same unit",
         status=Status.WARN,
     ),
     "mode-evaluation": for_author(
@@ -704,7 +704,6 @@ def _rate_zero(ranks: Mapping[int, tuple[Subject, Models]]) -> Iterator[Found]:
         f"is 0{line}",
         expected="a learning rate that is 0 after the last step",
         confidence=Confidence.LIKELY,
-        fields={"line": f" made at {schedule}" if schedule else ""},
     )
 
 
