@@ -5,8 +5,8 @@ Looks at     64 B, 1400 B, 9000 B, 64 KiB and 1 MiB over every edge of net.mesh,
              with its checksum; all but the last over eleven more connections from other source
              ports; the path MTU that the kernel found and the packets that it retransmitted
 Fails if     data from some size on never arrives, although it is retransmitted, on all connections
-             of an edge or on some of them; one packet of seven or more is lost on an edge; data
-             arrives corrupted; no node can connect to a port of one, after net.mesh could to
+             of an edge or on some of them; a seventh or more of what an edge carries is sent again;
+             data arrives corrupted; no node can connect to a port of one, after net.mesh could to
              another one
 Warns if     some connections lose packets each time that they are used, and others none; it arrives
              late after retransmissions (the kernel found a smaller size that passes:
@@ -467,8 +467,8 @@ def judge(world: World[Payload], expect: Expect) -> Iterator[Found]:
     most = {e for e, p in paths.items() if e in known and p.clean < CLEAN * p.tried}
     heavy = {e: share for e in sorted(most) if (share := _heavy_loss(known[e]))}
     # beside one of which it is sure, those of which most connections lose something
-    losing = list(suspects(most if heavy else (), known))
-    losing = [one for one in losing if {*one.edges} & {*heavy}]
+    found = suspects(most if heavy else (), known)
+    losing = [suspect for suspect in found if {*suspect.edges} & {*heavy}]
     for suspect in losing:
         yield _packets_lost(world, suspect, heavy, known, paths)
     # what is lost at random may now and then be all that a connection sends for seconds
@@ -517,8 +517,8 @@ def judge(world: World[Payload], expect: Expect) -> Iterator[Found]:
     closed = list(_closed(world, sweeps))
     yield from closed
     told = {s.node for found in closed for s in found.subjects}
-    told_of = {e for e in sweeps if e[1] in told or _at(losing, e)}
-    yield from _unanswered(world, set(known) | told_of)
+    explained = {e for e in sweeps if e[1] in told or _at(losing, e)}
+    yield from _unanswered(world, set(known) | explained)
 
 
 def _heavy_loss(sweep: Sweep) -> float:

@@ -13,7 +13,8 @@ Fails if     an agent can't get in: the name does not resolve or its name server
              respond. Also if rank 0 does not run on MASTER_ADDR, does not reach itself there (a
              service without hairpin), or that is the loopback, or an address that other nodes have,
              too; rank 0 can't listen; a rank exists twice; WORLD_SIZE differs; an agent is lost,
-             cut off or was stopped for a while; rank 0's node has too few open files for all agents
+             cut off, hears nothing or was stopped for a while; rank 0's node has too few open files
+             for all agents
 Warns if     an agent arrives 5 s after most others; agents or ranks of another job connect; so many
              connections stay silent that some had to be closed
 Undecided    never by itself: ranks that did not arrive, or arrived too late, are MISSING, with the

@@ -57,8 +57,8 @@ def parsed(text: str | bytes) -> Any:
 
 
 def parsed_piece(text: str, start: int, depth: int) -> tuple[Any, int]:
-    """The same of one value that begins at a place of a text, so many levels deep, and where it
-    ends. It may be cut off there, if that is where the text ends."""
+    """The same of the one value that begins at `start`, `depth` levels deep in its document, and
+    where it ends. At the end of the text it may be cut off."""
     try:
         data, end = _DECODER.raw_decode(text, start)
     except RecursionError:

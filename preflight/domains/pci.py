@@ -3,7 +3,9 @@ IOMMU does with it, and whether that is a virtual machine's, whose host decides 
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Sequence
 
 from preflight.host import Host
 
@@ -25,6 +27,12 @@ def bridges(host: Host, bus: str) -> tuple[str, ...]:
     place = host.readlink(f"/sys/bus/pci/devices/{bus}") if ADDRESS.fullmatch(bus) else ""
     above = [part for part in place.split("/") if ADDRESS.fullmatch(part)][:-1]
     return tuple(above[:DEPTH_MAX])
+
+
+def shared(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many of the bridges above two devices are above both, from the root port on."""
+    both = zip(one, other, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], both))
 
 
 def iommu(host: Host, bus: str) -> str:

@@ -119,7 +119,7 @@ class _Text:
                     raise
 
     def _more(self) -> bool:
-        """Have twice as much of what is still to be read; False where there is no more of it."""
+        """Hold twice as much as is still to be decoded; False at the end of the text."""
         wanted = max(AHEAD, len(self._held) - self._at)
         parts = []
         while wanted > 0 and (part := next(self._parts, None)) is not None:

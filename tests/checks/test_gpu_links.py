@@ -12,6 +12,7 @@ import pytest
 from lab import nvml
 from support import amd_cases
 from support.cases import Case, assert_case, context, judged, round_trips, topology, world
+from support.pci_config import config
 
 from preflight.check import conforms
 from preflight.checks import gpu_links
@@ -433,21 +434,6 @@ def test_measured_says_what_there_is() -> None:
 
 
 # --- what is observed ---
-
-
-def capability(number: int, then: int, control: int = 0) -> bytes:
-    """The head of an extended capability, and the words of ACS."""
-    head = number | 1 << 16 | then << 20
-    return head.to_bytes(4, "little") + (0x5F | control << 16).to_bytes(4, "little")
-
-
-def config(control: int | None) -> bytes:
-    """The configuration space of a bridge, its ACS capability the second in the list."""
-    space = bytearray(pci.CONFIG_SIZE)
-    space[0x100:0x108] = capability(0x0001, 0x148 if control is not None else 0)
-    if control is not None:
-        space[0x148:0x150] = capability(pci.ACS, 0, control)
-    return bytes(space)
 
 
 def machine(

@@ -77,7 +77,7 @@ GPUS = (
         **ON_4,
     ),
     Fault(
-        "the UUID of a MIG device of before the GPUs were partitioned anew",
+        "the UUID of a MIG device from before the GPUs were partitioned again",
         "gpu.visible",
         "mask-empty",
         says="no MIG device here is 'MIG-8f7c0a11-1d7a-5d21-9b61-3b1d4b1c0f0e'",

@@ -289,8 +289,7 @@ def _lanes(nvml: Any, handle: Any, refused: set[str]) -> list[Lane]:
 def bridges_between(one: LinkedGpu, other: LinkedGpu) -> tuple[str, ...]:
     """The bridges on the way between two GPUs, below the one that they share; none where they
     share none: the root complex is on their way anyhow."""
-    both = zip(one.above, other.above, strict=False)
-    shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], both))
+    shared = pci.shared(one.above, other.above)
     return (*one.above[shared:], *other.above[shared:]) if shared else ()
 
 

@@ -9,8 +9,7 @@ Services (ACS)").
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from preflight.domains import pci
 from preflight.domains.net import rdma
@@ -79,15 +78,9 @@ def read_paths(host: Host, gpus: Collection[str]) -> tuple[GpuPath, ...]:
     for device in rdma.devices(host) if above else ():
         bus = host.readlink(f"{rdma.TOP}/{device}/device").rpartition("/")[2]
         mine = pci.bridges(host, bus)
-        gpu = max(above, key=lambda gpu: _shared(mine, above[gpu]))
-        shared = _shared(mine, above[gpu])
+        gpu = max(above, key=lambda gpu: pci.shared(mine, above[gpu]))
+        shared = pci.shared(mine, above[gpu])
         ours, theirs = mine[shared:], above[gpu][shared:]
         if shared and ours and theirs:
             found.append(GpuPath(device, gpu, side(ours), side(theirs), pci.iommu(host, bus)))
     return tuple(found)
-
-
-def _shared(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many bridges two devices have in common, from the root port on."""
-    both = zip(one, other, strict=False)
-    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], both))

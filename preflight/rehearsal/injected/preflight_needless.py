@@ -7,6 +7,7 @@ error here is swallowed. Loaded from its text beside preflight_responder.py into
 any from 3.8 on: the standard library only.
 """
 
+import contextlib
 import functools
 import sys
 
@@ -150,35 +151,6 @@ def steps(optimizer, done):
 # --- no_sync ---
 
 
-class Block:
-    """What no_sync() returns, with a look before and after it."""
-
-    def __init__(self, ddp, inner):
-        self.ddp, self.inner = ddp, inner
-        self.count, self.summed, self.mark = 0, False, None
-
-    def __enter__(self):
-        result = self.inner.__enter__()
-        try:
-            self.count, self.summed = Needless.forwards.get(id(self.ddp), (0, False))
-            self.mark = gradient_of(self.ddp)
-            Needless.line = Needless.line or Needless.place()
-        except Exception:
-            pass
-        return result
-
-    def __exit__(self, *raised):
-        try:
-            count, _ = Needless.forwards.get(id(self.ddp), (0, False))
-            if count != self.count:
-                Needless.right += 1
-            elif self.summed and gradient_of(self.ddp) != self.mark:
-                Needless.late += 1
-        except Exception:
-            pass
-        return self.inner.__exit__(*raised)
-
-
 def gradient_of(ddp):
     found = (e for e in Needless.model["Models"].entries if e.module and e.module() is ddp)
     entry = next(found, None)
@@ -189,10 +161,37 @@ def follow_no_sync(module, unless_compiled):
     kind = module.DistributedDataParallel
     original = kind.no_sync
 
+    @contextlib.contextmanager
     def no_sync(self):
-        return Block(self, original(self))
+        with original(self) as result:
+            before = entered(self)
+            try:
+                yield result
+            finally:
+                left(self, before)
 
     kind.no_sync = unless_compiled(no_sync, original)
+
+
+def entered(ddp):
+    """What is known of a model before a block; None: an error."""
+    try:
+        Needless.line = Needless.line or Needless.place()
+        return (*Needless.forwards.get(id(ddp), (0, False)), gradient_of(ddp))
+    except Exception:
+        return None
+
+
+def left(ddp, before):
+    """After the block: was a forward in it, or only a backward."""
+    try:
+        count, summed, gradient = before
+        if Needless.forwards.get(id(ddp), (0, False))[0] != count:
+            Needless.right += 1
+        elif summed and gradient_of(ddp) != gradient:
+            Needless.late += 1
+    except Exception:
+        pass
 
 
 def forwarded(ddp):

@@ -5,26 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.pci_config import capability, config
 
 from preflight.domains import pci
 from preflight.host import Host
 
 ROOT = "0000:00:01.0"
-
-
-def capability(number: int, then: int, control: int = 0) -> bytes:
-    """The head of an extended capability, and the words of ACS."""
-    head = number | 1 << 16 | then << 20
-    return head.to_bytes(4, "little") + (0x5F | control << 16).to_bytes(4, "little")
-
-
-def config(control: int | None) -> bytes:
-    """The configuration space of a bridge, its ACS capability the second in the list."""
-    space = bytearray(pci.CONFIG_SIZE)
-    space[0x100:0x108] = capability(0x0001, 0x148 if control is not None else 0)
-    if control is not None:
-        space[0x148:0x150] = capability(pci.ACS, 0, control)
-    return bytes(space)
 
 
 @pytest.mark.parametrize(
