@@ -3,6 +3,7 @@ starts processes or waits is marked `slow`, and `make check` leaves it out."""
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import inspect
 import os
@@ -40,6 +41,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if slow(item):
             item.add_marker("slow")
+
+
+def pytest_collection_finish() -> None:
+    """What is collected stays until the end: the garbage collector need not look through 15,000
+    tests again and again, which took a tenth of `make check`."""
+    gc.collect()
+    gc.freeze()
 
 
 def slow(item: pytest.Item) -> bool:
