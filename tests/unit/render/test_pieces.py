@@ -95,7 +95,7 @@ def test_what_is_not_json_is_refused(text: str) -> None:
     [
         (f'{{"a":{{"x":{DEEP}}}}}', "nested too deeply"),
         (f'{{"a":{{"x":{{"but":{"[" * 58}{"]" * 58}}}}}}}', "nested too deeply"),
-        ('{"a":' + "[" * 5000, "nested too deeply"),
+        ('{"a":' + "[" * 5000 + "]" * 5000 + "}", "nested too deeply"),
         ('{"a":{"x":{"y":NaN}}}', "NaN is not a JSON number"),
         ('{"b":1e999}', "not finite"),
         ('{"a":[1' + "0" * 400 + "]}", "too large"),
