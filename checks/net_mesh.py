@@ -5,7 +5,7 @@ Looks at     the addresses that Gloo uses on each node, and NCCL's where there a
              there on a port that the kernel chooses; a connection from every node to every other
              one (above 64 nodes: to seven, four of them random), in which both ends authenticate;
              16 more from other source ports; then all connections at once, as NCCL and Gloo open
-             them; where one fails, the ARP table
+             them; what failed, again alone from the same source ports; the ARP table
 Fails if     a connection is refused, dropped, unanswered or reaches the wrong machine, in either
              direction (Gloo uses one of the two; which one depends on the addresses), also where
              the ARP table of a node has another MAC address for it; a node is behind NAT, so that
@@ -14,9 +14,11 @@ Fails if     a connection is refused, dropped, unanswered or reaches the wrong m
              IP versions; a library takes another one on a node than elsewhere, since that has no
              link there; a reverse path filter drops what comes in on the second of two NICs in one
              subnet, or from a node to which another route leads back; connections that work one by
-             one fail all at once; some connections between two nodes pass, and others, from other
+             one fail all at once: a limit of connections, or of new ones per second, lets only some
+             of them in; some connections between two nodes pass, and others, from other
              source ports, get no answer or are refused each time
-Warns if     connections succeed only after a lost SYN was retransmitted, or because a node's listen
+Warns if     connections succeed only after a lost SYN was retransmitted, among them those that a
+             limit of new connections per second lets in late, or because a node's listen
              queue was full for a moment; the listener sees a different source address; Gloo's
              connection fails on a node with GPUs; an interface that NCCL_SOCKET_IFNAME matches does
              not reach the others, on nodes without GPUs
@@ -76,6 +78,7 @@ from preflight.domains.net.mesh_view import (
     sent_back_elsewhere,
     summarise_dials,
     summarise_flows,
+    summarise_opened,
     translated,
 )
 from preflight.domains.net.reverse_path import Detour, detours, filtered
@@ -102,7 +105,7 @@ from preflight.model import (
 CHECK = Check(
     scope=Scope.PAIR,
     stage=Stage.FABRIC,
-    budget=12.0,
+    budget=15.0,
     level=Level.STANDARD,
     requires=frozenset({Requirement.PEERS}),
     disturbs="opens up to 256 connections a node at once, for a moment",
@@ -115,6 +118,7 @@ OWN_ADDRESS = "a different address for each machine"
 # another node's, and of two nodes half are dialled by the one
 RANKS_OF_BURST = 8
 IDLE_KEPT = 32
+NAMED_LINKS = 4
 # a single lost packet among many happens in healthy networks
 LOST_SYNS, LOST_SHARE = 2, 0.02
 
@@ -311,6 +315,32 @@ FINDINGS = {
         text="raise the limit on connections (and new ones per second) between the nodes",
         commands=(Command("nstat -az | grep -e ListenOverflows -e ListenDrops", "{node}"),),
     ),
+    "connections-limited": FindingType(
+        headline="a limit of {limit} lets only some connections {way} pass at once",
+        who="cluster administrator",
+        cause="a rule of a firewall that counts (nft limit rate, meter or ct count; iptables "
+        "limit, hashlimit, connlimit or recent), a full connection tracking table, or a queue for "
+        "half-open connections without SYN cookies",
+        means="small jobs start; with more ranks init_process_group or ncclCommInitRank takes "
+        "seconds longer, hangs or ends with 'Connection timed out': each pair of ranks opens "
+        "connections of its own, all of them at once",
+        text="raise that limit well above ranks x ranks per node, on {node!s} and on what is "
+        "between the nodes, or accept the addresses of the job's nodes before the rule that counts",
+        commands=(
+            Command(
+                "nft list ruleset | grep -nE 'limit|ct count|meter'; iptables-save | grep -nE "
+                "'limit|recent'",
+                "{node}, as root",
+            ),
+            Command(
+                "sysctl net.netfilter.nf_conntrack_count net.netfilter.nf_conntrack_max; nstat -az "
+                "TcpExtTCPReqQFullDrop TcpExtListenDrops",
+                "{node}",
+            ),
+        ),
+        status=(Status.FAIL, Status.WARN),
+        blame=(Blame.NODE, Blame.NETWORK),
+    ),
     "listen-queue-full": FindingType(
         headline="connections to {at} find its listen queue full when all are opened at once",
         who="cluster administrator",
@@ -394,7 +424,12 @@ def observe(host: Host, ctx: Context) -> Mesh:
         thin = {target for target, result, _ in peer.flows if result in lost} - again
         fine = [d.target for d in met if d.edge.result == OK and d.target not in thin]
         ranks = min(RANKS_OF_BURST, len(ctx.topology.ranks_of(ctx.node)))
-        opened = peer.burst(fine, max(1, ranks, ranks * ranks // 2))
+        opens = max(1, ranks, ranks * ranks // 2)
+        opened = peer.burst(fine, opens)
+        # what is closed or absent is known by now; what is not has let some pass
+        some = {d.target for d in met if d.edge.result == OK}
+        some |= {target for target, result, _ in peer.flows if result == OK}
+        retried = tuple(peer.retry(some))
     ports = (host.read_or_none("/proc/sys/net/ipv4/ip_local_port_range") or "").split()[:2]
     place, numbers = (
         pairing.NodeNumber(ctx.rank, ctx.world_size),
@@ -409,7 +444,9 @@ def observe(host: Host, ctx: Context) -> Mesh:
     failed = any(d.edge.result != OK for d in met)
     arp = tuple(neighbours(host, {d.target.ip for d in met})) if failed else ()
     own = replace(seen, idle=tuple(idle), filtered=filtered(host), macs=macs, arp=arp)
-    return replace(own, queue=queue, overflowed=overflows, detours=detours(host))
+    own = replace(own, queue=queue, overflowed=overflows, detours=detours(host))
+    together = tuple(summarise_opened(opened))
+    return replace(own, opens=opens, opened=together, retried=retried)
 
 
 def judge(world: World[Mesh], expect: Expect) -> Iterator[Found]:
@@ -437,9 +474,14 @@ def _judge_library(world: World[Mesh], view: LibraryMesh) -> Iterator[Found]:
         named |= {*mixed}
         yield _families_mixed(world, view, mixed)
     rest = view.without(named)
+    losing = rest.losing()
     if thin := rest.thin():
         yield _lost_flows(world, rest, thin)
-        rest = rest.without_edges(thin)
+        rest = rest.without_edges({*thin} | rest.not_revived())
+    full = frozenset[Pair]().union(*overflowed(world, rest).values())
+    if crowded := rest.crowded(losing | full):
+        yield _limited(world, rest, crowded)
+        rest = rest.without_edges(crowded)
     limited = rest.limited()
     if limited is not None:
         yield _lost_packets(world, rest, Status.FAIL)
@@ -481,10 +523,12 @@ def _judge_library(world: World[Mesh], view: LibraryMesh) -> Iterator[Found]:
     if unreached:
         yield _behind_nat(world, rest, tuple(sorted(unreached)), seen_as)
     rest = rest.without(named | unreached)
-    if full := overflowed(world, rest):
-        yield _full_queues(world, rest, full)
-        rest = rest.without_edges(frozenset[Pair]().union(*full.values()))
-    if rest.together:
+    if queues := overflowed(world, rest):
+        yield _full_queues(world, rest, queues)
+        rest = rest.without_edges(frozenset[Pair]().union(*queues.values()))
+    if rest.together and losing & {*rest.together}:
+        yield _lost_packets(world, rest, Status.FAIL)
+    elif rest.together:
         yield _failed_burst(world, rest)
     elif len(rest.lost) >= max(LOST_SYNS, LOST_SHARE * len(rest.tested)):
         yield _lost_packets(world, rest, Status.WARN)
@@ -742,6 +786,71 @@ def _failed_burst(world: World[Mesh], view: LibraryMesh) -> Found:
     )
 
 
+def _limited(world: World[Mesh], view: LibraryMesh, crowded: Set[Pair]) -> Found:
+    """The finding about connections that fail or wait where many are opened, and pass alone."""
+    edges = sorted(crowded)
+    ends, starts = {b for _, b in edges}, {a for a, _ in edges}
+    at = next(iter(ends)) if len(ends) == 1 else ""
+    source = next(iter(starts)) if len(starts) == 1 and not at else ""
+    node = at or source
+    alike = [e for e in view.tested if (e[1] == at if at else e[0] == source if source else True)]
+    where = f"into {at}" if at else f"out of {source}" if source else "between the nodes"
+    opened = [view.opened[e] for e in edges if e in view.opened]
+    flows = [view.flows[e] for e in edges if e in view.flows]
+    late, dead = sum(o.late for o in opened), sum(o.dead for o in opened)
+    usual = view.opens * sum(e not in view.opened for e in alike)
+    tried = usual + sum(o.tried for o in opened)
+    seconds = max((o.seconds for o in opened), default=0.0)
+    refused = sum(o.refused for o in opened)
+    how = "when all are opened at once"
+    if not dead and late < sum(f.again + f.dead for f in flows):
+        # of those that were opened a few at a time, one after the other
+        late, dead = sum(f.again for f in flows), sum(f.dead for f in flows)
+        refused = sum(f.refused for f in flows)
+        tried = sum(f.tried for f in flows) + view.each * sum(e not in view.flows for e in alike)
+        seconds = max((view.lost[e].seconds for e in edges if e in view.lost), default=0.0)
+        how = "when they are opened one after the other without a pause"
+    parts = [f"{tried - late - dead} of {tried} connections {where} get in at once {how}"]
+    if late:
+        rate = f" (about {late / seconds:.2g} per second)" if seconds >= 1.0 else ""
+        parts.append(f"{late} only when their SYN was sent again{rate}")
+    if dead:
+        parts.append(f"{dead} {'are refused' if 2 * refused > dead else 'get no answer'}")
+    retried = [view.retried[e] for e in edges if e in view.retried]
+    passed, alone = sum(r.passed for r in retried), sum(r.tried for r in retried)
+    parts.append(
+        f"later, one by one from the same ports, {passed} of {alone} pass, and none of "
+        f"{sum(r.sent for r in retried)} packets on open connections is lost"
+    )
+    counted = dead and not late
+    # else all of them get in after a while
+    fatal = counted or refused or dead > late
+    single = len(edges) == 1
+    subjects = (
+        (Subject(Kind.NODE, node, ranks=world.topology.ranks_of(node)),)
+        if node and not single
+        else link_subjects(edges, world.topology)
+        if len(edges) <= NAMED_LINKS
+        else (Subject(Kind.JOB),)
+    )
+    here = node or edges[0][1]
+    limit = "connections at a time" if counted else "new connections per second"
+    saw = " · ".join(parts)
+    return Found(
+        "connections-limited",
+        subjects,
+        saw=saw,
+        expected="as many connections at once as the ranks of the job open",
+        confidence=Confidence.LIKELY,
+        blame=Blame.NODE if node and not single else Blame.NETWORK,
+        alternatives=(f"something between the nodes limits them, not {here}",)
+        if len(alike) < len(view.tested)
+        else (),
+        fields=advice_fields(world, view, here, edges[0][0]) | {"limit": limit, "way": where},
+        status=edge_status(world, view, [n for e in edges for n in e]) if fatal else Status.WARN,
+    )
+
+
 def _full_queues(world: World[Mesh], view: LibraryMesh, full: Mapping[str, Set[Pair]]) -> Found:
     """The finding about listeners that did not accept connections as fast as they came."""
     nodes, edges = sorted(full), {edge for into in full.values() for edge in into}
@@ -771,15 +880,21 @@ def _lost_packets(world: World[Mesh], view: LibraryMesh, status: Status) -> Foun
     edges = {**view.lost, **view.together, **view.failed} if status is Status.FAIL else view.lost
     found = list(suspects(edges, view.tested))
     node, to = found[0].ends if len(found) == 1 else next(iter(edges))
-    slowest, never = max(e.seconds for e in view.lost.values()), len(edges) - len(view.lost)
+    slowest = max((e.seconds for e in (*view.lost.values(), *view.together.values())), default=0.0)
+    never = len(edges) - len({*edges} & {*view.lost})
+    again = sum(r.again for r in view.retried.values())
+    sent = sum(r.sent for r in view.retried.values())
     return Found(
         "syn-lost",
         _only_suspect(world, found),
         saw=f"{len(edges)} of {len(view.tested)} connections needed a retransmission · the "
-        f"slowest took {duration(slowest)}" + (f" · {never} never got through" if never else ""),
+        f"slowest took {duration(slowest)}"
+        + (f" · {never} never got through" if never else "")
+        + (f" · {again} of {sent} packets on open connections were lost, too" if again else ""),
         expected="no lost packets",
         confidence=Confidence.LIKELY,
-        explains=None if status is Status.FAIL else (),
+        # of what is lost on open connections, too, net.payload has more to say
+        explains=None if status is Status.FAIL and not again else (),
         fields=advice_fields(world, view, node, to),
         status=status,
     )

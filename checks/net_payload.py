@@ -243,7 +243,7 @@ FINDINGS = {
             Command("nft list ruleset; iptables-save", "{node}"),
         ),
         blame=(Blame.NETWORK, Blame.NODE),
-        explains=("net.speed", "world.*", "rdzv.store"),
+        explains=("net.speed", "world.*", "rdzv.store", "net.mesh:syn-lost"),
     ),
     "payload-slow": FindingType(
         headline="messages are delayed: {seen}",

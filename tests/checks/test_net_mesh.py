@@ -17,7 +17,7 @@ from preflight.checks import net_mesh
 from preflight.domains.net import pairing
 from preflight.domains.net.arp import Neighbour
 from preflight.domains.net.interfaces import GLOO, NCCL, ListenAddress
-from preflight.domains.net.mesh_probe import Edge, Flows, MeshPeer, Target
+from preflight.domains.net.mesh_probe import Edge, Flows, MeshPeer, Opened, Retried, Target
 from preflight.domains.net.mesh_view import Mesh
 from preflight.domains.net.reverse_path import Detour
 from preflight.domains.net.tcp import ConversationLoop
@@ -140,6 +140,38 @@ def full(seen: dict[str, Any], number: int, queue: int) -> dict[str, Any]:
     """Listeners on that node found their queue full now and then."""
     node = f"n{number}"
     return seen | {node: dataclasses.replace(seen[node], queue=queue, overflowed=9)}
+
+
+def crowd(
+    seen: dict[str, Any],
+    late: int,
+    dead: int,
+    *edges: Numbers,
+    again: int = 0,
+    revived: int = 4,
+    refused: int = 0,
+) -> dict[str, Any]:
+    """On these edges some of 8 connections are late, and some dead, when all are opened at once."""
+    for a in {a for a, _ in edges}:
+        node, mine = f"n{a}", [b for one, b in edges if one == a]
+        rough = tuple(
+            Edge(b, "Gloo", "timed out" if dead else "ok", 3.0, "", None, 1) for b in mine
+        )
+        seen |= {
+            node: dataclasses.replace(
+                seen[node],
+                opens=8,
+                burst_rough=rough,
+                opened=tuple(Opened(b, "Gloo", 8, late, dead, refused, 3.0) for b in mine),
+                retried=tuple(
+                    Retried(
+                        b, "Gloo", 4, revived, 4 if dead else 0, revived if dead else 0, 36, again
+                    )
+                    for b in mine
+                ),
+            )
+        }
+    return seen
 
 
 def met_from(*addresses: str) -> Topology:
@@ -672,6 +704,63 @@ CASES = (
     ),
     case("not tried", 3, mesh(3, absent=[(0, 1)]), "edges-untested", UNDECIDED, "n0->n1"),
     case("all at once", 4, mesh(4, at_once=into(2, 4, DROP)), "burst-failed", FAIL, "n2"),
+    case(
+        "a limit of connections at a time",
+        4,
+        crowd(mesh(4), 0, 5, (0, 2), (1, 2), (3, 2)),
+        "connections-limited",
+        FAIL,
+        "n2",
+    ),
+    case(
+        "the same, and one other node alone met it",
+        4,
+        crowd(mesh(4), 0, 5, (1, 2), refused=5),
+        "connections-limited",
+        FAIL,
+        "n1->n2",
+    ),
+    case(
+        "a limit of new connections per second",
+        4,
+        crowd(mesh(4), 5, 1, (0, 2), (1, 2), (3, 2)),
+        "connections-limited",
+        WARN,
+        "n2",
+    ),
+    case(
+        "a limit of what goes out",
+        4,
+        crowd(mesh(4), 0, 5, (2, 0), (2, 1), (2, 3)),
+        "connections-limited",
+        FAIL,
+        "n2",
+    ),
+    case(
+        "packets are lost on open connections, too",
+        4,
+        crowd(mesh(4), 2, 1, (0, 2), (1, 2), (3, 2), (2, 0), (2, 1), (2, 3), again=9),
+        "syn-lost",
+        FAIL,
+        "n2",
+    ),
+    case("a SYN of a busy machine", 4, crowd(mesh(4), 1, 0, (0, 2))),
+    case(
+        "a full listen queue, and everything passes alone",
+        4,
+        full(crowd(mesh(4), 3, 0, (0, 2), (1, 2), (3, 2)), 2, 128),
+        "listen-queue-full",
+        WARN,
+        "n2",
+    ),
+    case(
+        "some flows of a node die, and die alone as well",
+        4,
+        crowd(mesh(4, flows=both(2, 4, 4)), 0, 2, (0, 2), (1, 2), revived=0),
+        "flows-lost",
+        FAIL,
+        "n2",
+    ),
     case("all at once everywhere", 4, mesh(4, at_once=every(4, DROP)), "burst-failed", FAIL, "job"),
     case(
         "a slow start is no failure",
@@ -927,4 +1016,4 @@ def test_observe_where_gloo_finds_no_address() -> None:
         net_mesh.observe(
             host, context(rank=0, world_size=2, peers=relay.peers(0), node="n1", seconds=3.0)
         )
-    assert set(relay.said) == {(1, "listen"), (1, "met"), (1, "done")}
+    assert set(relay.said) == {(1, "listen"), (1, "met"), (1, "opened"), (1, "done")}

@@ -23,7 +23,7 @@ import socket
 import struct
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -89,6 +89,15 @@ AGAIN, AGAIN_AFTER = 2, 0.3
 seconds later: where its path refuses it, always; where it was one too many, not."""
 DOUBT = 0.5
 """Seconds after which the other flows of an edge are tried though its first one has no answer."""
+RETRIES = 4
+"""Connections of an edge that are tried again alone, when all others are closed, where some of its
+connections failed or lost a packet and others passed."""
+RETRIED_WITHIN, ALONE = 1.2, 3.0
+"""Seconds for which each of them waits, which is one repetition of its SYN, and all together."""
+APART, SETTLED = 0.15, 0.3
+"""Seconds between two of them, and before the first."""
+EXCHANGES = 8
+"""Small messages over each: what limits connections does nothing to those that are open."""
 CALLERS = 2048
 FRAME_MAX, FRAMES = 1 << 20, 16
 
@@ -137,6 +146,41 @@ class Flows:
 
 
 @dataclass(frozen=True, slots=True)
+class Opened:
+    """Connections to node number `to` when all were opened at once, where not all passed at once:
+    how many were tried, passed only when their SYN was repeated, and failed (`refused` of these);
+    seconds until the last of those that passed."""
+
+    to: int
+    libraries: str
+    tried: int
+    late: int = 0
+    dead: int = 0
+    refused: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """Connections to node number `to` that had failed or lost a packet among many others, tried
+    again one at a time from the same source port, when all others were closed.
+
+    tried, passed  how many of them
+    dead, revived  those that had failed before, and how many of these passed now
+    sent, again    segments with data over those that passed, and how many of them were repeated
+    """
+
+    to: int
+    libraries: str
+    tried: int
+    passed: int = 0
+    dead: int = 0
+    revived: int = 0
+    sent: int = 0
+    again: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """One address of another node, for one or two libraries."""
 
@@ -150,11 +194,12 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Dialled:
-    """A finished dial with its target, and what its session returned."""
+    """A finished dial with its target, what its session returned, and its source port."""
 
     target: Target
     edge: Edge
     answer: Any = None
+    port: int = 0
 
 
 def _proof(nonce: bytes, word: bytes, challenge: bytes) -> bytes:
@@ -175,6 +220,9 @@ class MeshPeer:
         """Of each connection of meet() beyond the first of an edge: result, SYNs sent again."""
         self.further: list[Dialled] = []
         """The same where each of them had a session."""
+        self.doubtful: dict[Target, list[tuple[bool, int]]] = {}
+        """Connections that failed, or passed only when their SYN was repeated: whether they failed,
+        and their source port."""
         self._ctx = ctx
         self._ways = ways
         self.ends = time.monotonic() + max(0.5, ctx.seconds - MARGIN)
@@ -203,6 +251,7 @@ class MeshPeer:
         """Tell the others not to wait: there is nothing here that they could dial."""
         self._say("listen", {"nonce": "", "ways": []}, self.callers)
         self._say("met", None, self.dials)
+        self._say("opened", None, self.dials)
         self._say("done", None, self.dials)
         self._loop.close()
 
@@ -296,7 +345,13 @@ class MeshPeer:
                 again = 1
                 break
         self.flows.append((target, result, again))
+        self._doubt(target, result, again, port)
         over()
+
+    def _doubt(self, target: Target, result: str, again: int, port: int) -> None:
+        failed = result in (TIMED_OUT, *REFUSED)
+        if port and (failed or (result == OK and again)):
+            self.doubtful.setdefault(target, []).append((failed, port))
 
     def _pause_of(self, seconds: float) -> Steps[None]:
         near, far = socket.socketpair()
@@ -348,12 +403,64 @@ class MeshPeer:
             self._kept.append(sock.dup())
             yield from ()
 
-        patience = max(1.0, min(CONNECT_AT_ONCE, self.ends - time.monotonic() - MARGIN))
+        left = self.ends - time.monotonic() - MARGIN - ALONE
+        patience = max(1.0, min(CONNECT_AT_ONCE, left))
         for target in wanted:
             self._loop.add(self._dial(target, keep, over.append, patience))
         while len(over) < len(wanted) and time.monotonic() < self.ends:
             self._serve()
+        for dialled in over:
+            edge = dialled.edge
+            self._doubt(dialled.target, edge.result, edge.retransmits, dialled.port)
         return over
+
+    def retry(self, targets: Collection[Target]) -> list[Retried]:
+        """Try what was doubtful on the way to these targets again, alone: when all others have
+        closed theirs, one at a time for each target, from the same source ports."""
+        self._ctx.mark("wait until the others have closed theirs")
+        self._await("opened", min(time.monotonic() + CONNECT_AT_ONCE, self.ends - ALONE))
+        for sock in self._kept:
+            discard_unsent(sock)  # else the kernel keeps their ports for a minute
+            sock.close()
+        self._kept.clear()
+        wanted = {t: sorted(self.doubtful[t], reverse=True) for t in self.doubtful if t in targets}
+        if not wanted:
+            return []
+        self._ctx.mark("try again what failed")
+        until = min(time.monotonic() + SETTLED + ALONE, self.ends)
+        done: list[Retried] = []
+        for target, ports in wanted.items():
+            self._loop.add(self._retry(target, ports[:RETRIES], until, done.append))
+        while len(done) < len(wanted) and time.monotonic() < min(until + ANSWERED, self.ends):
+            self._serve()
+        return done
+
+    def _retry(
+        self,
+        target: Target,
+        ports: Sequence[tuple[bool, int]],
+        until: float,
+        over: Callable[[Retried], object],
+    ) -> Steps[None]:
+        tried = passed = dead = revived = sent = again = 0
+        yield from self._pause_of(SETTLED)
+        for failed, port in ports:
+            ended: list[Dialled] = []
+            if time.monotonic() >= until:
+                break
+            session = partial(_exchange, until=until)
+            yield from self._dial(target, session, ended.append, RETRIED_WITHIN, port)
+            edge, counts = ended[0].edge, ended[0].answer
+            if edge.result in (OK, SILENT, TIMED_OUT, *REFUSED):
+                tried += 1
+                passed += edge.result == OK
+                dead += failed
+                revived += failed and edge.result == OK
+            if counts is not None:
+                sent += counts[0]
+                again += max(0, counts[1] - edge.retransmits)
+            yield from self._pause_of(APART)
+        over(Retried(target.number, target.libraries, tried, passed, dead, revived, sent, again))
 
     def _await(self, topic: str, until: float) -> None:
         """Say that this node is as far, and serve until all who dial it are."""
@@ -468,7 +575,9 @@ class MeshPeer:
         session: Session | None,
         land: Callable[[Dialled], None],
         patience: float = CONNECT,
+        port: int = 0,
     ) -> Steps[None]:
+        """`port`: the source port; 0: the kernel chooses it."""
         began = time.monotonic()
         result, stage = OK, TIMED_OUT
         source, answered, again, answer = "", None, 0, None
@@ -481,7 +590,11 @@ class MeshPeer:
             return
         with sock:
             try:
+                if port:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    sock.bind(("", port))
                 code = sock.connect_ex(sockaddr(target.ip, target.port, target.interface))
+                port = sock.getsockname()[1]
                 if code == errno.EINPROGRESS:
                     yield sock, WRITE, patience
                     code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -511,7 +624,7 @@ class MeshPeer:
                 result = connect_error(error, target.ip)
         seconds = connected if connected is not None else time.monotonic() - began
         edge = _edge(target, result, seconds, source, answered, again)
-        land(Dialled(target, edge, answer))
+        land(Dialled(target, edge, answer, port))
 
     def _judge(self, target: Target, challenge: bytes, reply: bytes) -> tuple[str, int | None, str]:
         """Who has answered: the result, another node's number, the source address that it sees."""
@@ -543,6 +656,22 @@ def joined(host: Host, ctx: Context) -> tuple[ListenAddresses, MeshPeer]:
         peer.decline()
         raise CannotObserve("Gloo and NCCL find no address here (net.interface, net.name)")
     return ways, peer
+
+
+def _exchange(sock: socket.socket, until: float) -> Steps[tuple[int, int] | None]:
+    """Say something small a few times and wait for each answer: segments with data that were sent,
+    and all that were repeated, SYN included."""
+    try:
+        for _ in range(EXCHANGES):
+            if time.monotonic() > until:
+                break
+            yield from send(sock, FRAME.pack(0, 0), ANSWERED)
+            yield from receive(sock, FRAME.size, ANSWERED)
+    except (OSError, EOFError):  # what was counted until then still counts
+        pass
+    info = tcp_info(sock)
+    discard_unsent(sock)
+    return (info.sent, info.retransmits) if info is not None else None
 
 
 def _edge(target: Target, result: str, seconds: float, *more: Any) -> Edge:

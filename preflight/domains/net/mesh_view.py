@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import field, replace
+from typing import TypeVar
 
 from preflight.domains.net import interface_rules
 from preflight.domains.net.arp import Neighbour
@@ -35,6 +36,8 @@ from preflight.domains.net.mesh_probe import (
     Dialled,
     Edge,
     Flows,
+    Opened,
+    Retried,
     Target,
 )
 from preflight.domains.net.pairing import NodeNumber
@@ -54,6 +57,11 @@ SILENCE = (TIMED_OUT, "ETIMEDOUT")
 # that decide; of packets that are lost by chance or for a limit most come through the second time
 BY_CHANCE = 0.25
 LEAST_DEAD = 2
+# so many segments with data that are sent again, and this part of them, are lost on the way; a
+# kernel repeats one too early now and then on a busy machine
+LOST_AGAIN, LOST_PART = 2, 0.015
+# connections that need more than one SYN before it is called a limit
+LEAST_CROWDED = 3
 # ARP knows a dead address after some 3 s, while the ICMP message of a firewall is there at once, or
 # where the kernel there sends only one per second, after the first repetition
 QUICK = 2.0
@@ -79,6 +87,9 @@ class Mesh:
               same of single addresses, by routes of their own
     macs      interface -> MAC address of those of `ways`; arp: where it sends to for the addresses
               of others, where an edge from here does not work
+    opens     connections of each edge when all were opened at once; `opened` are the edges on which
+              not all of them passed at once
+    retried   what failed or lost packets among many, tried again alone
     queue     net.core.somaxconn; overflowed: connections that found a listener's queue full here
               meanwhile
     """
@@ -101,6 +112,9 @@ class Mesh:
     detours: tuple[Detour, ...] = ()
     macs: Mapping[str, str] = field(default_factory=dict)
     arp: tuple[Neighbour, ...] = ()
+    opens: int = 0
+    opened: tuple[Opened, ...] = ()
+    retried: tuple[Retried, ...] = ()
 
 
 def summarise_dials(
@@ -160,6 +174,21 @@ def summarise_flows(
             yield Flows(to, libraries, number, dead, again, refused)
 
 
+def summarise_opened(opened: Iterable[Dialled]) -> Iterator[Opened]:
+    """The connections of each edge when all were opened at once, where not all passed at once."""
+    by_edge: dict[tuple[int, str], list[Edge]] = {}
+    for edge in (d.edge for d in opened):
+        if edge.result in (OK, SILENT, *SILENCE, *REFUSED):
+            by_edge.setdefault((edge.to, edge.libraries), []).append(edge)
+    for (to, libraries), edges in by_edge.items():
+        late = [e for e in edges if e.result == OK and e.retransmits]
+        dead = [e for e in edges if e.result in (*SILENCE, *REFUSED)]
+        if late or dead:
+            last = max((e.seconds for e in late), default=0.0)
+            refused = sum(e.result in REFUSED for e in dead)
+            yield Opened(to, libraries, len(edges), len(late), len(dead), refused, last)
+
+
 def _is_rough(edge: Edge) -> bool:
     return edge.result != OK or edge.retransmits > 0 or bool(edge.source)
 
@@ -171,6 +200,7 @@ class LibraryMesh:
     failed   of those tested; together: passed one by one, failed when all were opened at once
     lost     passed after a packet had been sent again, in either phase; `moved` the listener saw
              another source
+    opened   when all were opened at once; of an edge on which all passed at once only `opens`
     """
 
     library: str
@@ -182,6 +212,9 @@ class LibraryMesh:
     moved: Mapping[Pair, Edge]
     flows: Mapping[Pair, Flows] = field(default_factory=dict)
     each: int = 0
+    opened: Mapping[Pair, Opened] = field(default_factory=dict)
+    retried: Mapping[Pair, Retried] = field(default_factory=dict)
+    opens: int = 0
 
     @property
     def shown(self) -> str:
@@ -194,7 +227,53 @@ class LibraryMesh:
         found = {e: f for e, f in self.flows.items() if 0 < f.dead < f.tried}
         dead = sum(f.dead for f in found.values())
         chance = sum(f.again for f in self.flows.values()) > BY_CHANCE * dead
+        again = [r for e, r in self.retried.items() if e in found]
+        tried = sum(r.dead for r in again)
+        # the very same connections, when nobody else opens any
+        chance = chance or (tried > 0 and sum(r.revived for r in again) > BY_CHANCE * tried)
         return {} if chance or dead < LEAST_DEAD else found
+
+    def not_revived(self) -> frozenset[Pair]:
+        """The edges on which connections failed, and failed again when they were alone."""
+        return frozenset(e for e, r in self.retried.items() if r.dead and not r.revived)
+
+    def losing(self) -> frozenset[Pair]:
+        """The edges on which packets of open connections get lost, too: no limit does that."""
+        again = sum(r.again for r in self.retried.values())
+        sent = sum(r.sent for r in self.retried.values())
+        if again < LOST_AGAIN or again < LOST_PART * sent:
+            return frozenset()
+        found = frozenset(e for e, r in self.retried.items() if r.again)
+        common = frozenset.intersection(*(frozenset(e) for e in found))
+        # where all have one node in common that is where they get lost, in either direction
+        return frozenset(e for e in self.retried if common & {*e}) if len(common) == 1 else found
+
+    def crowded(self, other: Collection[Pair]) -> frozenset[Pair]:
+        """The edges, but for these, on which connections are dropped or refused when many are
+        opened, and pass alone, without a packet being lost on those that are open."""
+        found = {
+            e
+            for e, r in self.retried.items()
+            if e not in other and r.sent and r.passed and not r.again
+        }
+        if not found:
+            return frozenset()
+        into = frozenset.intersection(*(frozenset(e[1:]) for e in found))
+        # what never got through there from another node is the same
+        also = {e for e in (*self.failed, *self.together) if e[1:] and into & {e[1]}}
+        also = {e for e in also if self._dead(e)}
+        hit = sum(self._late_or_dead(e) for e in found)
+        return frozenset(found | (also - {*other})) if hit >= LEAST_CROWDED else frozenset()
+
+    def _dead(self, edge: Pair) -> bool:
+        results = [x.result for x in (self.failed.get(edge), self.together.get(edge)) if x]
+        return all(result in (*SILENCE, *REFUSED) for result in results)
+
+    def _late_or_dead(self, edge: Pair) -> int:
+        opened, flows = self.opened.get(edge), self.flows.get(edge)
+        return max(
+            opened.late + opened.dead if opened else 0, flows.again + flows.dead if flows else 0
+        )
 
     def without_edges(self, edges: Collection[Pair]) -> LibraryMesh:
         """The same as if these edges had nothing wrong."""
@@ -208,6 +287,8 @@ class LibraryMesh:
             together=kept(self.together),
             lost=kept(self.lost),
             flows={e: f for e, f in self.flows.items() if e not in edges},
+            opened={e: f for e, f in self.opened.items() if e not in edges},
+            retried={e: f for e, f in self.retried.items() if e not in edges},
         )
 
     def without(self, nodes: Iterable[str]) -> LibraryMesh:
@@ -228,6 +309,8 @@ class LibraryMesh:
             lost=kept(self.lost),
             moved=kept(self.moved),
             flows={e: f for e, f in self.flows.items() if not out & set(e)},
+            opened={e: f for e, f in self.opened.items() if not out & set(e)},
+            retried={e: f for e, f in self.retried.items() if not out & set(e)},
         )
 
     def limited(self) -> Suspect | None:
@@ -251,17 +334,18 @@ def library_mesh(world: World[Mesh], library: str) -> LibraryMesh:
     lost: dict[Pair, Edge] = {}
     moved: dict[Pair, Edge] = {}
     flows: dict[Pair, Flows] = {}
-    each = 0
+    opened: dict[Pair, Opened] = {}
+    retried: dict[Pair, Retried] = {}
+    each = opens = 0
     for here, seen in world.each():
         way = next((w for w in seen.ways if w.library == library), None)
         if way is None or names.get(seen.place.number) != here.node:
             continue
         ways[here.node] = way
-        each = max(each, seen.each)
-        for some in seen.flows:
-            to = names.get(some.to, "")
-            if library in some.libraries.split("+") and to not in ("", here.node):
-                flows[here.node, to] = some
+        each, opens = max(each, seen.each), max(opens, seen.opens)
+        _of_library(library, here.node, names, seen.flows, flows)
+        _of_library(library, here.node, names, seen.opened, opened)
+        _of_library(library, here.node, names, seen.retried, retried)
         for label, times in seen.times.items():
             if library in label.split("+"):
                 node = here.node
@@ -292,8 +376,25 @@ def library_mesh(world: World[Mesh], library: str) -> LibraryMesh:
     return LibraryMesh(
         library,
         *(ways, frozenset(tested), failed, together, lost, moved),
-        *(flows, each),
+        *(flows, each, opened, retried, opens),
     )
+
+
+C = TypeVar("C", Flows, Opened, Retried)
+
+
+def _of_library(
+    library: str,
+    node: str,
+    names: Mapping[int, str],
+    counted: Iterable[C],
+    found: dict[Pair, C],
+) -> None:
+    """Put what a node counted of a library's edges to `found`, by names."""
+    for some in counted:
+        to = names.get(some.to, "")
+        if library in some.libraries.split("+") and to not in ("", node):
+            found[node, to] = some
 
 
 def _rough(seen: Mesh) -> Iterator[tuple[Edge, bool]]:
