@@ -8,20 +8,23 @@ Looks at     on every rank the settings of NCCL, torch, Gloo, UCX, libfabric and
              CUDA_VISIBLE_DEVICES and LOCAL_RANK of each task, which GPUs' device files it may open,
              and, where it names GPUs by UUID, what the driver says of their UUIDs and models
 Fails if     a setting that determines the algorithm, protocol, transport or start-up differs; more
-             tasks of a node than the GPUs that each of them sees have the very same mask; some
-             tasks of a node that see the same GPUs share a LOCAL_RANK, others have their own; tasks
-             come to one GPU by masks of their own, by its number and by its UUID as well
-Warns if     all tasks of a node that see the same GPUs have one LOCAL_RANK; a time limit, a
-             watchdog, an allocator or the number of threads differs; a setting that only NCCL reads
-             differs and no node has a GPU; a setting differs that only scripts with Accelerate
-             read
+             tasks of a node than the GPUs that each of them sees have the very same mask, or more
+             tasks than the GPUs of all their masks; tasks of a node that see the same GPUs share a
+             LOCAL_RANK, and by the launcher's numbers and by their ranks they share a GPU, too;
+             tasks come to one GPU by masks of their own, by its number and by its UUID as well
+Warns if     tasks of a node that see the same GPUs share a LOCAL_RANK, and the launcher's numbers
+             or their ranks part them; no LOCAL_RANK is set, and the masks differ so that neither
+             the launcher's number, nor the rank, nor the first GPU of its mask gives each task a
+             GPU of its own; a time limit, a watchdog, an allocator or the number of threads
+             differs; a setting that only NCCL reads differs and no node has a GPU; a setting
+             differs that only scripts with Accelerate read
 Undecided    never: the environment can always be read. If two values are equally common, it shows
              both
 Not covered  RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (env.identity), the versions
              (agree.software); what may differ between nodes: names of interfaces, adapters and
-             files, GID indexes, debug output; what the script itself sets (job.backend); masks that
-             overlap only partly; two MIG instances of one GPU (gpu.visible); a number beside a UUID
-             where GPUs are of several models, since CUDA may count the fastest first
+             files, GID indexes, debug output; what the script itself sets (job.backend); masks of
+             UUIDs that overlap only partly; two MIG instances of one GPU (gpu.visible); a number
+             beside a UUID where GPUs are of several models, since CUDA may count the fastest first
 Seen as      a hang in the first collective, "mismatch in collective sizes or environment settings",
              "Message truncated : received … bytes instead of", "NET mismatch", a slow node,
              "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device"
@@ -29,7 +32,8 @@ Seen as      a hang in the first collective, "mismatch in collective sizes or en
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
@@ -74,6 +78,18 @@ CHECK = Check(
 # read without a GPU, too
 EVERYWHERE = ("ACCELERATE_", "GLOO_", "TORCH_DIST_", "TORCH_DISTRIBUTED_", "TORCH_GLOO_", "OMP_")
 NCCL_JOB, JOB = ("world.nccl", "world.ddp", "world.bandwidth"), ("rdzv.store", "world.*")
+
+NUMBERS = (
+    *(
+        "FLUX_TASK_LOCAL_ID",
+        "SLURM_LOCALID",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "PALS_LOCAL_RANKID",
+        "MPI_LOCALRANKID",
+    ),
+    *("PMI_LOCAL_RANK", "JSM_NAMESPACE_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK"),
+)
+"""Variables of launchers that number the tasks of a node."""
 
 LIMIT = 6
 """Findings of one run; the rest are counted in the last of them."""
@@ -127,6 +143,7 @@ FINDINGS = {
                 "srun sh -c 'echo $SLURM_PROCID $CUDA_VISIBLE_DEVICES'", "the job's first node"
             ),
         ),
+        status=(Status.FAIL, Status.WARN),
         explains=("gpu.visible:mask-per-task", "world.nccl", "world.ddp", "world.bandwidth"),
     ),
     "local-rank-shared": FindingType(
@@ -184,12 +201,14 @@ class Environment:
     gpus   there is a GPU, so that somebody will read what is NCCL's
     task   its GPUs; None where the ranks of a node share one environment, or a GPU on purpose
     local  LOCAL_RANK of such a task; None: not set
+    number the launcher's own number of it on its node (SLURM_LOCALID); None: not set
     """
 
     settings: tuple[Variable, ...] = ()
     gpus: bool = False
     task: TaskGpus | None = None
     local: int | None = None
+    number: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,8 +246,12 @@ def observe(host: Host, ctx: Context) -> Environment:
     settings = tuple(v for n, v in sorted(first.items()) if n in compared())
     ctx.mark("/dev/nvidia*")
     task = _task_gpus(host, ctx)
-    local = nvml.env_number(host.environ, "LOCAL_RANK") if task is not None else None
-    return Environment(settings, bool(found.gpus or found.amd), task, local)
+    local = number = None
+    if task is not None:
+        local = nvml.env_number(host.environ, "LOCAL_RANK")
+        numbers = (nvml.env_number(host.environ, name) for name in NUMBERS)
+        number = next((n for n in numbers if n is not None), None)
+    return Environment(settings, bool(found.gpus or found.amd), task, local, number)
 
 
 def _task_gpus(host: Host, ctx: Context) -> TaskGpus | None:
@@ -259,6 +282,7 @@ def judge(world: World[Environment], expect: Expect) -> Iterator[Found]:
     yield from _shared_gpus(world)
     yield from _shared_local_ranks(world)
     yield from _crossed_masks(world)
+    yield from _too_few(world)
     gpus = any(e.gpus for e in world.seen.values())
     groups: dict[tuple[str, Status, tuple[str, ...], Confidence], list[SettingDifference]] = {}
     for found in _differences(world):
@@ -317,9 +341,8 @@ def _shared(mask: tuple[str, ...] | None, visible: int) -> str:
 
 def _shared_local_ranks(world: World[Environment]) -> Iterator[Found]:
     """Tasks of a node that see the same GPUs, enough for all, and share a LOCAL_RANK. Who sees a
-    GPU of its own is right to call that 0. One number for all was set where they were launched, and
-    a script that goes by the launcher's numbers does not read it; where some have another, each
-    task has set its own for whoever reads it."""
+    GPU of its own is right to call that 0. A script that goes by the launcher's numbers, or by its
+    rank, does not read LOCAL_RANK: only where these lead to one GPU, too, no script can run."""
     alike: dict[tuple[str, TaskGpus], dict[int, list[str]]] = {}
     for key, seen in world.seen.items():
         if seen.task is not None and seen.local is not None:
@@ -327,8 +350,10 @@ def _shared_local_ranks(world: World[Environment]) -> Iterator[Found]:
             ranks.setdefault(seen.local, []).append(key)
     groups: dict[tuple[int, int, Status], dict[str, list[str]]] = {}
     for (node, task), ranks in alike.items():
-        status = Status.FAIL if len(ranks) > 1 else Status.WARN
         for local, keys in ranks.items():
+            here = {key: world.seen[key] for key in keys}
+            otherwise = _apart(here, _by_number) or _apart(here, _by_rank)
+            status = Status.WARN if otherwise else Status.FAIL
             enough = local < task.count and sum(map(len, ranks.values())) <= task.count
             if len(keys) > 1 and enough:
                 groups.setdefault((local, task.count, status), {})[node] = keys
@@ -350,6 +375,101 @@ def _shared_local_ranks(world: World[Environment]) -> Iterator[Found]:
             ),
             fields={"local": str(local)},
         )
+
+
+Choice = Callable[[str, Environment], int | None]
+"""Which entry of its mask a task takes, by how a script chooses it; None: it can't."""
+
+
+def _by_local_rank(key: str, seen: Environment) -> int | None:
+    return seen.local
+
+
+def _by_number(key: str, seen: Environment) -> int | None:
+    return seen.number
+
+
+def _by_rank(key: str, seen: Environment) -> int | None:
+    rank, task = place_of(key)[1], seen.task
+    return rank % task.count if rank is not None and task is not None and task.count else None
+
+
+def _first(key: str, seen: Environment) -> int | None:
+    return 0
+
+
+def _apart(tasks: Mapping[str, Environment], choice: Choice) -> bool:
+    """Whether each of these tasks of a node comes to a GPU of its own if all choose in this way."""
+    taken = [_gpu_taken(seen, choice(key, seen)) for key, seen in tasks.items()]
+    return None not in taken and len({*taken}) == len(taken)
+
+
+def _gpu_taken(seen: Environment, number: int | None) -> object:
+    """What names the GPU that a task has under this number; None: it has none of that number."""
+    task = seen.task
+    if task is None or number is None or number >= task.count:
+        return None
+    # where control groups part them, a number means another GPU for each
+    return task.devices[number] if task.mask is None else (task.mask[number], task.devices)
+
+
+def _too_few(world: World[Environment]) -> Iterator[Found]:
+    """Tasks of a node with masks by number that are not the same, where no choice, or no usual one,
+    gives each of them a GPU of its own. UUIDs may name what a number does, so that these are
+    judged above and below."""
+    nodes: dict[tuple[str, object], dict[str, Environment]] = {}
+    for key, seen in world.seen.items():
+        task = seen.task
+        if task is not None and task.mask is not None and all(e.isdecimal() for e in task.mask):
+            nodes.setdefault((place_of(key)[0], task.devices), {})[key] = seen
+    for (node, _), there in nodes.items():
+        masks = {key: seen.task.mask for key, seen in there.items() if seen.task and seen.task.mask}
+        counts = Counter(masks.values())
+        if len(counts) < 2 or any(count > len(mask) for mask, count in counts.items()):
+            continue  # one mask for more tasks than it has GPUs is told above
+        short = not _fits(masks.values())
+        chosen = any(seen.local is not None for seen in there.values())
+        usual = (_by_number, _by_rank, _first)
+        if not short and (chosen or any(_apart(there, choice) for choice in usual)):
+            continue
+        gpus = sorted({entry for mask in masks.values() for entry in mask}, key=int)
+        told = [
+            f"CUDA_VISIBLE_DEVICES={','.join(mask)[:80]} on {world.subject(key)}"
+            for key, mask in list(masks.items())[:CROSSED]
+        ]
+        more = f" and {len(masks) - CROSSED} more" if len(masks) > CROSSED else ""
+        why = (
+            f"{plural(len(masks), 'task')} of {node} see {plural(len(gpus), 'GPU')} in all"
+            if short
+            else "two tasks take the same one, whether a script goes by the launcher's number, by "
+            "its rank, or takes the first"
+        )
+        yield Found(
+            "gpu-shared",
+            tuple(map(world.subject, sorted(masks, key=lambda key: place_of(key)[1] or 0))),
+            saw=f"{'; '.join(told)}{more}: {why}",
+            expected="a GPU of its own for each task",
+            status=Status.FAIL if short else Status.WARN,
+            confidence=Confidence.LIKELY,
+            alternatives=("the script sets CUDA_VISIBLE_DEVICES itself before it uses CUDA",),
+            fields={"gpus": plural(len(gpus), "GPU") if short else "one GPU"},
+        )
+
+
+def _fits(masks: Iterable[tuple[str, ...]]) -> bool:
+    """Whether each task can have a GPU of its own out of its mask."""
+    taken: dict[str, tuple[str, ...]] = {}
+
+    def give(mask: tuple[str, ...], tried: set[str]) -> bool:
+        for entry in mask:
+            if entry not in tried:
+                tried.add(entry)
+                if entry not in taken or give(taken[entry], tried):
+                    taken[entry] = mask
+                    return True
+        return False
+
+    return all(give(mask, set()) for mask in masks)
 
 
 def _crossed_masks(world: World[Environment]) -> Iterator[Found]:

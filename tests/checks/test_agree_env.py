@@ -121,6 +121,28 @@ def ordered(tasks: Case) -> Case:
     return dataclasses.replace(tasks, saw=saw)
 
 
+FAIL = Status.FAIL
+
+
+def numbered(tasks: Case, *numbers: int) -> Case:
+    """These tasks with their launcher's numbers."""
+    pairs = zip(tasks.saw.items(), numbers, strict=True)
+    saw = {key: dataclasses.replace(seen, number=number) for (key, seen), number in pairs}
+    return dataclasses.replace(tasks, saw=saw)
+
+
+def every_other(tasks: Case) -> Case:
+    """These tasks as the ranks 0, 2, … of the job, which go round its two nodes."""
+    saw = {f"n1/{2 * rank}": seen for rank, seen in enumerate(tasks.saw.values())}
+    ranks = tuple(range(0, 2 * len(saw), 2))
+    top = topology(2 * len(saw), nodes=(Node("n1", ranks), Node("n2", tuple(r + 1 for r in ranks))))
+    return dataclasses.replace(tasks, saw=saw, topology=top)
+
+
+def unsafe(name: str, tasks: Case) -> Case:
+    return dataclasses.replace(tasks, name=name, code="gpu-shared", status=Status.WARN)
+
+
 def apart(name: str, tasks: Case) -> Case:
     return dataclasses.replace(tasks, name=name)
 
@@ -142,8 +164,29 @@ CASES = (
     local_ranks("LOCAL_RANK=0 for all", tasks(*[None] * 4), 0, 0, 0, 0, shared=Status.WARN),
     local_ranks("LOCAL_RANK=0, one mask", tasks("0,1,2", "0,1,2"), 0, 0, shared=Status.WARN),
     local_ranks("LOCAL_RANK=1 for both", tasks("0,1", "0,1"), 1, 1, shared=Status.WARN),
-    local_ranks("two of four", tasks(*["0,1,2,3"] * 4), 0, 1, 1, 3, shared=Status.FAIL),
-    local_ranks("one per two tasks", tasks(*[None] * 4), 0, 0, 1, 1, shared=Status.FAIL),
+    # a script that goes by SLURM_LOCALID or its rank runs
+    local_ranks("two of four", tasks(*["0,1,2,3"] * 4), 0, 1, 1, 3, shared=Status.WARN),
+    local_ranks("one per two tasks", tasks(*[None] * 4), 0, 0, 1, 1, shared=Status.WARN),
+    local_ranks("and ranks that go round", every_other(tasks("0,1", "0,1")), 0, 0, shared=FAIL),
+    local_ranks(
+        "the same, and the launcher numbers them",
+        numbered(every_other(tasks("0,1", "0,1")), 0, 1),
+        *(0, 0),
+        shared=Status.WARN,
+    ),
+    local_ranks(
+        "a launcher's numbers that were exported, too",
+        numbered(every_other(tasks("0,1", "0,1")), 1, 1),
+        *(1, 1),
+        shared=FAIL,
+    ),
+    apart("masks turned for whoever takes the first", numbered(tasks("0,1", "1,0"), 0, 1)),
+    apart("masks by twos, with others in common", numbered(tasks("0,1", "0,2"), 0, 1)),
+    apart("masks that part them by their numbers", numbered(tasks("2,3", "2,3,1"), 0, 1)),
+    unsafe("no usual choice parts them", numbered(tasks("0,1,2", "0,2,1", "0,1,2"), 0, 1, 2)),
+    shared("four tasks and two GPUs, by turned masks", tasks(*["0,1", "1,0"] * 2)),
+    shared("three tasks and two GPUs, by masks that differ", tasks("0,1", "1", "0")),
+    apart("three tasks and three GPUs", numbered(tasks("0,1", "1,2", "2,0"), 0, 1, 2)),
     local_ranks("it is not set", tasks(*[None] * 4), None, None, None, None),
     local_ranks("one task has it", tasks(None, None), 0, None),
     local_ranks("a GPU that is not there, which is gpu.visible's", tasks("0,1", "0,1"), 7, 7),

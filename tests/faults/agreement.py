@@ -507,6 +507,12 @@ exec $p run "$@"
 """
 
 
+UNNUMBERED = (
+    "export PMI_LOCAL_SIZE=2 WORLD_SIZE=4 RANK=$(($node + 2 * $n)) LOCAL_WORLD_SIZE=2"
+    " CUDA_VISIBLE_DEVICES=%s"
+)
+
+
 def by(setting: str) -> tuple[str, ...]:
     return ("sh", "-c", BY_OTHERS % setting, "sh")
 
@@ -553,6 +559,15 @@ BY_SRUN = (
         machines=machines(2, setup=TWO_GPUS),
         env={"LOCAL_RANK": "0"},
         wrap=tasks("0,1"),
+    ),
+    # with ranks that go round the nodes, rank % device_count is one GPU, too
+    WorldFault(
+        "LOCAL_RANK=1 for all tasks, which their launcher does not number",
+        *("agree.env", "local-rank-shared", "n1 · rank 0"),
+        subjects=("n1 · rank 2", "n2 · rank 1", "n2 · rank 3"),
+        machines=machines(2, setup=TWO_GPUS),
+        env={"LOCAL_RANK": "1"},
+        wrap=by(UNNUMBERED % "0,1"),
     ),
     # export WORLD_SIZE=$((SLURM_NNODES * GPUS)) in a batch script with half as many tasks
     WorldFault(

@@ -176,6 +176,11 @@ WORLDS = (
         wrap=tasks("$SLURM_LOCALID"),
     ),
     healthy(
+        "tasks of srun with masks that are turned for whoever takes the first GPU",
+        machines=machines(2, setup=TWO_GPUS),
+        wrap=tasks("$((SLURM_LOCALID)),$((1 - SLURM_LOCALID))"),
+    ),
+    healthy(
         "tasks of srun with a GPU's mask each, which all call it 0",
         machines=machines(2, setup=TWO_GPUS),
         env={"LOCAL_RANK": "0"},
