@@ -478,8 +478,8 @@ def _judge_library(world: World[Mesh], view: LibraryMesh) -> Iterator[Found]:
     if thin := rest.thin():
         yield _lost_flows(world, rest, thin)
         rest = rest.without_edges({*thin} | rest.not_revived())
-    full = frozenset[Pair]().union(*overflowed(world, rest).values())
-    if crowded := rest.crowded(losing | full):
+    full = overflowed(world, rest)
+    if crowded := rest.crowded(losing | {e for e in rest.retried if e[1] in full}):
         yield _limited(world, rest, crowded)
         rest = rest.without_edges(crowded)
     limited = rest.limited()
@@ -843,6 +843,7 @@ def _limited(world: World[Mesh], view: LibraryMesh, crowded: Set[Pair]) -> Found
         expected="as many connections at once as the ranks of the job open",
         confidence=Confidence.LIKELY,
         blame=Blame.NODE if node and not single else Blame.NETWORK,
+        explains=None if fatal else (),
         alternatives=(f"something between the nodes limits them, not {here}",)
         if len(alike) < len(view.tested)
         else (),

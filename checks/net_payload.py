@@ -117,6 +117,10 @@ PATH_SIZES, ROUNDS = SIZES[:4], 2
 LOSSY, STALLS, LUCK = 3, 2, 0.01
 # of the connections with loss at least this share lose packets in every further round
 MOST = 0.6
+# one packet at a time over those that did: what a queue drops for lack of room is part of a burst,
+# what a cable drops is any packet. Of the connections that lose in each round at least this share
+# loses some of them, too
+SINGLES, SINGLE, MOST_SINGLES = 32, 1400, 0.4
 # at least this share loses nothing, else the loss is not that of single paths
 CLEAN = 0.25
 
@@ -285,7 +289,8 @@ FINDINGS = {
 class Sweep:
     """What was sent to node number `to`: seconds of each size that came through, in the order of
     SIZES; why the next one did not (OK: all did; SLOW: it was not sent); packets retransmitted; the
-    path MTU, 0: unknown."""
+    path MTU, 0: unknown; where many were retransmitted, how many of those that were then sent one
+    at a time, -1: not tried."""
 
     to: int
     libraries: str
@@ -293,14 +298,15 @@ class Sweep:
     result: str = OK
     retransmits: int = 0
     mtu: int = 0
+    singles: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Paths:
     """Connections to node number `to` from different source ports, where not all were alike: how
     many were tried, stalled, lost nothing, lost packets, and then lost some each time that they
-    were used. A single packet that is sent again may be a probe of the kernel's, on a busy
-    machine."""
+    were used; and of these those that lost some of the packets that were sent one at a time, too. A
+    single packet that is sent again may be a probe of the kernel's, on a busy machine."""
 
     to: int
     tried: int
@@ -308,6 +314,7 @@ class Paths:
     clean: int = 0
     lost: int = 0
     lossy: int = 0
+    single: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +334,7 @@ def observe(host: Host, ctx: Context) -> Payload:
     with peer:
         ctx.mark("send")
         met = peer.meet(
-            lambda sock: _sweep(sock, peer.ends - 0.5, patience),
+            lambda sock: _sweep_first(sock, peer.ends - 0.5, patience),
             min(PATHS, flows_of_an_edge(ctx.world_size)),
             lambda sock: _sweep_path(sock, peer.ends - 0.5, patience),
             enough=_takes_long,
@@ -350,7 +357,7 @@ def _takes_long(dialled: Dialled) -> bool:
     not for what was lost, which others may not lose."""
     if not dialled.answer:
         return False
-    took, result, lost, _ = dialled.answer
+    took, result, lost, *_ = dialled.answer
     only_last = len(took) == len(PATH_SIZES)  # what these connections send has passed, and no more
     slow = result in (SLOW, UNFINISHED) or only_last or sum(took) > QUICK
     return bool(slow and lost < REPEATED)
@@ -359,19 +366,20 @@ def _takes_long(dialled: Dialled) -> bool:
 def _paths(met: Iterable[Dialled], further: Iterable[Dialled]) -> Iterator[Paths]:
     """The connections of each edge, its first one among them, where one stalled or lost packets."""
     # the first one's size is another: of what it loses nothing can be compared
-    first = [(d.target, (d.answer[1], 0, False)) for d in met if d.answer]
+    first = [(d.target, (d.answer[1], 0, False, False)) for d in met if d.answer]
     rest = [(d.target, d.answer) for d in further if d.answer]
-    by_edge: dict[tuple[int, str], list[tuple[str, int, bool]]] = {}
+    by_edge: dict[tuple[int, str], list[tuple[str, int, bool, bool]]] = {}
     for target, ended in (*first, *rest):
         by_edge.setdefault((target.number, target.libraries), []).append(ended)
     for (to, _), all_of_it in by_edge.items():
         paths = Paths(
             to,
-            tried=sum(result in (OK, SLOW, STALLED, UNFINISHED) for result, _, _ in all_of_it),
-            stalled=sum(result == STALLED for result, _, _ in all_of_it),
-            clean=sum(result in (OK, SLOW) and not lost for result, lost, _ in all_of_it),
-            lost=sum(_loses(result, lost) for result, lost, _ in all_of_it),
-            lossy=sum(again for _, _, again in all_of_it),
+            tried=sum(result in (OK, SLOW, STALLED, UNFINISHED) for result, *_ in all_of_it),
+            stalled=sum(result == STALLED for result, *_ in all_of_it),
+            clean=sum(result in (OK, SLOW) and not lost for result, lost, *_ in all_of_it),
+            lost=sum(_loses(result, lost) for result, lost, *_ in all_of_it),
+            lossy=sum(again for _, _, again, _ in all_of_it),
+            single=sum(single for *_, single in all_of_it),
         )
         if paths.stalled or paths.lost:
             yield paths
@@ -381,23 +389,40 @@ def _loses(result: str, lost: int) -> bool:
     return result in (OK, UNFINISHED) and lost >= REPEATED
 
 
-def _sweep_path(sock: socket, ends: float, patience: float) -> Steps[tuple[str, int, bool]]:
-    """One of several connections of an edge: how it ended, packets sent again, and whether it lost
-    some each time."""
+def _sweep_path(sock: socket, ends: float, patience: float) -> Steps[tuple[str, int, bool, bool]]:
+    """One of several connections of an edge: how it ended, packets sent again, whether it lost some
+    each time, and some of those that were sent one at a time."""
     _, result, lost, _ = yield from _sweep(sock, ends, patience, PATH_SIZES)
     again, before = _loses(result, lost), lost
     for _ in range(ROUNDS if again and result == OK else 0):
         _, more, now, _ = yield from _sweep(sock, ends, patience, PATH_SIZES[-1:])
         again, before = again and more in (OK, UNFINISHED) and now > before, now
-    return result, lost, again
+    single = False
+    if again and result == OK:
+        _, _, now, _ = yield from _sweep(sock, ends, patience, (SINGLE,) * SINGLES)
+        single = now > before
+    return result, lost, again, single
 
 
 def _sweep_of(dialled: Dialled) -> Sweep:
     """The sweep over one connection; an edge that net.mesh already knows to be closed has sent
     nothing."""
     edge = dialled.edge
-    seconds, result, retransmits, mtu = dialled.answer or ((), edge.result, 0, 0)
-    return Sweep(edge.to, edge.libraries, seconds, result, retransmits, mtu)
+    seconds, result, *more = dialled.answer or ((), edge.result, 0, 0, -1)
+    return Sweep(edge.to, edge.libraries, seconds, result, *more)
+
+
+def _sweep_first(
+    sock: socket, ends: float, patience: float
+) -> Steps[tuple[tuple[float, ...], str, int, int, int]]:
+    """The first connection of an edge: as _sweep(), and how many packets that were sent one at a
+    time were repeated."""
+    took, result, lost, mtu = yield from _sweep(sock, ends, patience)
+    singles = -1
+    if result in (OK, SLOW) and lost >= HEAVY_COUNT:
+        _, ended, now, _ = yield from _sweep(sock, ends, patience, (SINGLE,) * SINGLES)
+        singles = now - lost if ended in (OK, UNFINISHED) else -1
+    return took, result, lost, mtu, singles
 
 
 def _sweep(
@@ -525,6 +550,8 @@ def _heavy_loss(sweep: Sweep) -> float:
     """The share of packets that an edge sent again, where it is large; else 0."""
     if sweep.result not in (OK, SLOW, UNFINISHED) or sweep.retransmits < HEAVY_COUNT:
         return 0.0
+    if not sweep.singles:
+        return 0.0  # all of it was part of a burst: a shaper with a short queue
     segment = max((sweep.mtu or 1500) - HEADERS, 500)
     # of a size that did not pass all may have been sent
     tried = SIZES[: len(sweep.seconds) + (sweep.result == UNFINISHED)]
@@ -659,6 +686,8 @@ def _lossy_paths(
     clean, tried = sum(p.clean for p in bad.values()), sum(p.tried for p in bad.values())
     if each < max(LOSSY, MOST * lost) or clean < CLEAN * tried:
         return
+    if sum(p.single for p in bad.values()) < MOST_SINGLES * each:
+        return  # a shaper, or a switch, with little room for bursts: net.speed says how slow
     chance = (1 - (clean / tried) ** (PATH_SIZES[-1] / sum(PATH_SIZES))) ** ROUNDS
     luck = sum(
         math.comb(lost, n) * chance**n * (1 - chance) ** (lost - n) for n in range(each, lost + 1)

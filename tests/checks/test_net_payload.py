@@ -87,10 +87,12 @@ def along(count: int, bad: Mapping[Numbers, Paths], saw: dict[str, Any]) -> dict
 
 
 HALF_STALL = Paths(0, 8, stalled=4)
-TWO_LOSE = Paths(0, 12, clean=8, lost=3, lossy=3)
+TWO_LOSE = Paths(0, 12, clean=8, lost=3, lossy=3, single=2)
 ALL_LOSE = Paths(0, 12, clean=1, lost=9, lossy=7)
 MANY_LOSE = Paths(0, 12, clean=3, lost=6, lossy=4)
-ONE_LOSES = Paths(0, 12, clean=11, lost=1, lossy=1)
+SHAPED = Paths(0, 12, clean=8, lost=3, lossy=3)
+SHAPED_FIRST = Sweep(0, "Gloo", FINE, "ok", 300, 1500, 0)
+ONE_LOSES = Paths(0, 12, clean=11, lost=1, lossy=1, single=1)
 BY_CHANCE = Paths(0, 12, clean=6, lost=3, lossy=1)
 
 FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED
@@ -160,10 +162,15 @@ CASES = (
     case(
         "between two of four",
         4,
-        along(4, {(0, 1): Paths(0, 12, clean=9, lost=3, lossy=3)}, payload(4)),
+        along(4, {(0, 1): Paths(0, 12, clean=9, lost=3, lossy=3, single=3)}, payload(4)),
         "paths-lossy",
         WARN,
         "n0->n1",
+    ),
+    case(
+        "a shaper whose short queue drops what comes in bursts, and no single packet",
+        4,
+        along(4, out_of(2, 4, SHAPED), payload(4, out_of(2, 4, SHAPED_FIRST))),
     ),
     case("all connections lose packets", 4, along(4, into(2, 4, ALL_LOSE), payload(4))),
     case("as many lose some as lose nothing", 4, along(4, into(2, 4, MANY_LOSE), payload(4))),

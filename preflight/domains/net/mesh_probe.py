@@ -99,7 +99,7 @@ APART, SETTLED = 0.15, 0.3
 EXCHANGES = 8
 """Small messages over each: what limits connections does nothing to those that are open."""
 CALLERS = 2048
-FRAME_MAX, FRAMES = 1 << 20, 16
+FRAME_MAX, FRAMES = 1 << 20, 64
 
 HELLO = struct.Struct("!8sI16s32s")
 ANSWER = struct.Struct("!8sI32s46s")

@@ -13,6 +13,7 @@ from preflight.domains.net.dns import in_network, is_loopback, parse_ip
 from preflight.domains.net.fault_localisation import (
     EITHER,
     NODE,
+    UNLIKELY,
     Pair,
     Suspect,
     names_by_number,
@@ -263,7 +264,11 @@ class LibraryMesh:
         also = {e for e in (*self.failed, *self.together) if e[1:] and into & {e[1]}}
         also = {e for e in also if self._dead(e)}
         hit = sum(self._late_or_dead(e) for e in found)
-        return frozenset(found | (also - {*other})) if hit >= LEAST_CROWDED else frozenset()
+        tried = sum(max(self.opens if e in self.opened else 0, self.each, 1) for e in found)
+        # were it chance, as large a part of what was sent over open connections would be lost
+        luck = max(0.0, 1 - hit / tried) ** sum(self.retried[e].sent for e in found)
+        clear = hit >= LEAST_CROWDED and luck < UNLIKELY
+        return frozenset(found | (also - {*other})) if clear else frozenset()
 
     def _dead(self, edge: Pair) -> bool:
         results = [x.result for x in (self.failed.get(edge), self.together.get(edge)) if x]
