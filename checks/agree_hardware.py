@@ -8,9 +8,10 @@ Fails if     NCCL considers two machines the same host (equal hostname and boot 
              and there are GPUs; two machines use the same IP address, or in one subnet the same
              MAC address; one node has IPv4 only and another IPv6 only; a node has no GPU while most
              others have
-Warns if     GPU counts or models differ; MTUs differ within a subnet; an interface that all other
-             nodes have is missing or has no link; a link is slower than the others; a node has less
-             than half of the CPUs or memory of the others; a hostname or NCCL_HOSTID is used twice
+Warns if     GPU counts or models differ; a node has a smaller MTU than most in a subnet, or two
+             nodes differ in it; an interface that all other nodes have is missing or has no link; a
+             link is slower than the others; a node has less than half of the CPUs or memory of the
+             others; a hostname or NCCL_HOSTID is used twice
 Undecided    a node could not be checked
 Not covered  whether large packets pass (net.payload); RDMA ports; names of interfaces, which may
              differ; GPUs where NVML does not answer (gpu.visible); nodes with different numbers of
@@ -145,7 +146,7 @@ FINDINGS = {
     ),
     "mtu-differs": FindingType(
         headline="the MTU differs between nodes: {seen}",
-        cause="jumbo frames enabled on some nodes only",
+        cause="jumbo frames enabled on some nodes only, or a tunnel on some of them",
         means="TCP usually adapts; over RDMA, and where ICMP 'fragmentation needed' is filtered, "
         "small messages pass and large ones hang",
         text="set one MTU on all interfaces and switches of a subnet",
@@ -433,6 +434,13 @@ def _mtus(world: World[Hardware]) -> Iterator[Found]:
             told.append(nics)
             values = {key: f"MTU {nic.mtu}" for key, nic in nics.items() if nic.mtu}
             goal = f"one MTU in {network}"
+            agreed = consensus({key: nic.mtu for key, nic in nics.items() if nic.mtu})
+            if agreed.value is not None:
+                # what has more than most sends no larger packets than they take: TCP's two ends
+                # agree on a size when they connect
+                values = {
+                    key: text for key, text in values.items() if nics[key].mtu <= agreed.value
+                }
             yield from _minority(world, "mtu-differs", values, goal, nics=nics)
 
 

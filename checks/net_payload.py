@@ -128,6 +128,9 @@ CLEAN = 0.25
 # comes to a fraction of its speed on any network. A queue that overflows once, when a connection
 # finds out how fast it may be, loses less; of single bad paths most connections lose nothing
 HEAVY, HEAVY_COUNT = 0.15, 10
+ALONE = 0.3
+"""Of packets that are sent one at a time at least this part of that share is lost, too, unless it
+is a queue that is too short for bursts; other connections may fill that as well."""
 HEADERS = 52
 """Bytes of a packet that are IPv4's and TCP's, with its timestamps."""
 
@@ -550,13 +553,13 @@ def _heavy_loss(sweep: Sweep) -> float:
     """The share of packets that an edge sent again, where it is large; else 0."""
     if sweep.result not in (OK, SLOW, UNFINISHED) or sweep.retransmits < HEAVY_COUNT:
         return 0.0
-    if not sweep.singles:
-        return 0.0  # all of it was part of a burst: a shaper with a short queue
     segment = max((sweep.mtu or 1500) - HEADERS, 500)
     # of a size that did not pass all may have been sent
     tried = SIZES[: len(sweep.seconds) + (sweep.result == UNFINISHED)]
     packets = sum(-(-length // segment) for length in tried)
     share = sweep.retransmits / (packets + sweep.retransmits)
+    if 0 <= sweep.singles < ALONE * share * SINGLES:
+        return 0.0  # most of it was part of a burst: a shaper with a short queue
     return share if share >= HEAVY else 0.0
 
 
