@@ -297,8 +297,12 @@ def _judge(world: World[Speed], expect: Expect) -> Iterator[Found]:
     # a card that counts damaged frames says why packets are lost there
     told |= damaged
     lossy = {n: ends for n, ends in speeds.lossy_nodes(seen).items() if n not in told}
-    # what is lost slows it down
-    slow = {n: e for n, e in speeds.slow_nodes(seen).items() if not set(e) <= {*lossy.get(n, ())}}
+    # what is lost slows it down, unless a limit is as fast with each partner and drops the rest
+    slow = {
+        n: ends
+        for n, ends in speeds.slow_nodes(seen).items()
+        if not {*ends} <= {*lossy.get(n, ())} or speeds.limited(seen, n, ends)
+    }
     slow = {n: ends for n, ends in slow.items() if n not in told}
     for node, ends in slow.items():
         yield _slow_node(world, seen, node, ends)

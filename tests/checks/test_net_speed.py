@@ -350,9 +350,18 @@ def test_a_slow_link_is_all_that_is_named() -> None:
 
 
 def test_a_lossy_slow_node_is_one_finding() -> None:
-    (finding,) = findings(4, fabric(4, lambda a, b: burst(0.9, lost=0.05) if b == 1 else FINE))
+    def into(a: int, b: int) -> Burst:
+        return burst(0.9 - 0.2 * a, lost=0.05) if b == 1 else FINE
+
+    (finding,) = findings(4, fabric(4, into))
     assert finding.code == "packets-lost"
-    assert "5.0% or more is sent again, with each of 3 partners · 900 Mbit/s" in finding.saw
+    assert "5.0% or more is sent again, with each of 3 partners · 300-900 Mbit/s" in finding.saw
+
+
+def test_a_shaper_that_drops_what_is_too_much_makes_a_slow_node() -> None:
+    (finding,) = findings(4, fabric(4, lambda a, b: burst(0.05, lost=0.3) if b == 1 else FINE))
+    assert finding.code == "node-slow"
+    assert "30.0% sent again" in finding.saw
 
 
 def test_what_the_sender_counts_in_the_end_counts() -> None:

@@ -10,7 +10,7 @@ import bisect
 import heapq
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from preflight.domains.net.rounds import ABSENT, Trial
@@ -49,6 +49,9 @@ TRIPS_OF_BURST = 5
 NOTHING = 0, 0
 SEGMENTS, RESENT = 1000, 20
 """So many make a share of them a number: sent at all, or sent again."""
+
+STEADY = 1.2
+"""The fastest of a node's edges and the slowest, at most, where a limit makes them slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +184,13 @@ def slow_nodes(seen: PairSpeeds) -> dict[str, tuple[int, ...]]:
             if len(edges[node]) > 1 and able < min(FAST, SLOW * usual):
                 found[node] = (*found.get(node, ()), end)
     return found
+
+
+def limited(seen: PairSpeeds, node: str, ends: Collection[int]) -> bool:
+    """Whether a node is as fast with each partner, as a shaper makes it; what is lost at random
+    slows some connections more than others."""
+    rates = [[r.rate for r in seen.at(node, end).values()] for end in ends]
+    return all(len(some) > 2 and max(some) <= STEADY * min(some) for some in rates)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from preflight.domains.net.slow_pairs import (
     far_links,
     far_nodes,
     groups,
+    limited,
     lossy_links,
     lossy_nodes,
     measured_pairs,
@@ -62,6 +63,15 @@ def test_healthy_pairs_accuse_nobody() -> None:
 def test_a_node_that_is_slow_with_everybody(end: int, position: int) -> None:
     seen = speeds(lambda *edge: SLOW if edge[position] == "b" else GOOD)
     assert slow_nodes(seen) == {"b": (end,)}
+
+
+def test_a_limit_is_as_fast_with_each_partner() -> None:
+    of_each = {"a": 1e8, "c": 1.1e8, "d": 1.15e8}
+    seen = speeds(lambda a, b: EdgeRate(of_each[a], of_each[a]) if b == "b" else GOOD)
+    assert limited(seen, "b", (IN,))
+    of_each["d"] = 2e8
+    seen = speeds(lambda a, b: EdgeRate(of_each[a], of_each[a]) if b == "b" else GOOD)
+    assert not limited(seen, "b", (IN,))
 
 
 def test_a_link_whose_ends_are_fast_elsewhere() -> None:
