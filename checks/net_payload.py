@@ -121,6 +121,7 @@ MOST = 0.6
 # what a cable drops is any packet. Of the connections that lose in each round at least this share
 # loses some of them, too
 SINGLES, SINGLE, MOST_SINGLES = 32, 1400, 0.4
+SINGLES_WITHIN = 3.0
 # at least this share loses nothing, else the loss is not that of single paths
 CLEAN = 0.25
 
@@ -128,7 +129,7 @@ CLEAN = 0.25
 # comes to a fraction of its speed on any network. A queue that overflows once, when a connection
 # finds out how fast it may be, loses less; of single bad paths most connections lose nothing
 HEAVY, HEAVY_COUNT = 0.15, 10
-ALONE = 0.3
+ALONE = 0.5
 """Of packets that are sent one at a time at least this part of that share is lost, too, unless it
 is a queue that is too short for bursts; other connections may fill that as well."""
 HEADERS = 52
@@ -402,8 +403,9 @@ def _sweep_path(sock: socket, ends: float, patience: float) -> Steps[tuple[str, 
         again, before = again and more in (OK, UNFINISHED) and now > before, now
     single = False
     if again and result == OK:
-        _, _, now, _ = yield from _sweep(sock, ends, patience, (SINGLE,) * SINGLES)
-        single = now > before
+        until = min(ends, time.monotonic() + SINGLES_WITHIN)
+        _, _, now, _ = yield from _sweep(sock, until, patience, (SINGLE,) * SINGLES)
+        single = now - before >= REPEATED
     return result, lost, again, single
 
 
@@ -423,8 +425,9 @@ def _sweep_first(
     took, result, lost, mtu = yield from _sweep(sock, ends, patience)
     singles = -1
     if result in (OK, SLOW) and lost >= HEAVY_COUNT:
-        _, ended, now, _ = yield from _sweep(sock, ends, patience, (SINGLE,) * SINGLES)
-        singles = now - lost if ended in (OK, UNFINISHED) else -1
+        until = min(ends, time.monotonic() + SINGLES_WITHIN)
+        _, ended, now, _ = yield from _sweep(sock, until, patience, (SINGLE,) * SINGLES)
+        singles = now - lost if ended == OK else -1
     return took, result, lost, mtu, singles
 
 
