@@ -293,18 +293,19 @@ def observe(host: Host, ctx: Context) -> MasterPort:
     if port and not agent and 0 in ctx.topology.ranks_of(ctx.node):
         ctx.mark(f"listen on port {port}")
         bind = _bind_errno(host, port) if host.live else None
-        ctx.mark("/proc/net/tcp")
-        sockets = sockets_at(host, port)
-        if bind is None and sockets is None:
-            raise CannotObserve("neither can the port be tried nor are its sockets readable")
-        if bind != 0 and sockets:
-            ctx.mark("whose port it is")
-            found = holders(host, sockets)
-            meeting = meeting_port.signed(host, ctx.topology)
+        if bind != 0:  # else nobody has it, and to read all sockets takes as long as all the rest
+            ctx.mark("/proc/net/tcp")
+            sockets = sockets_at(host, port)
+            if bind is None and sockets is None:
+                raise CannotObserve("neither can the port be tried nor are its sockets readable")
+            if sockets:
+                ctx.mark("whose port it is")
+                found = holders(host, sockets)
+                meeting = meeting_port.signed(host, ctx.topology)
     reserved = _reserved_ranges(host)
     ctx.mark("connection tracking")
     table = tracking_table(host)
-    dropped = _table_was_full(host)
+    dropped = _table_was_full(host) if table.most else []
     return MasterPort(
         port=port,
         agent=agent,
@@ -336,7 +337,7 @@ def _table_was_full(host: Host) -> list[float]:
     be read."""
     up = uptime(host)
     try:
-        log = kernel_log(host, up, time.monotonic() + LOG_SECONDS) if up else iter(())
+        log = kernel_log(host, up, time.monotonic() + LOG_SECONDS, b"table full") if up else ()
         return [age for age, text in log if age < LOG_HOUR and TABLE_FULL.search(text[:200])]
     except CannotObserve:
         return []

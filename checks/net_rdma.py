@@ -502,7 +502,7 @@ def observe(host: Host, ctx: Context) -> NodeRdma:
         nccl_setting(host, "NCCL_IB_ROCE_VERSION_NUM"),
     )
     ctx.mark(kernel_log.KMSG)
-    dead = read_device_errors(host, LOG_SECONDS, mlx5_errors)
+    dead = read_device_errors(host, LOG_SECONDS, mlx5_errors, about=b"mlx5_core ")
     return NodeRdma(
         ports=tuple(
             replace(

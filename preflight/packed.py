@@ -12,7 +12,7 @@ import itertools
 import marshal
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from hashlib import blake2b
+from functools import cache
 from math import copysign
 from typing import Any
 
@@ -195,14 +195,27 @@ class SlimDicts:
         return slim
 
 
+@cache
+def _blake2b() -> Callable[..., Any]:
+    """Loaded for whoever packs: hashlib brings OpenSSL, which a run of one node has no use for."""
+    from hashlib import blake2b
+
+    return blake2b
+
+
 def digest(data: Any) -> bytes:
     """16 bytes that are the same for equal data: 1, 1.0 and True are three things."""
-    return blake2b(marshal.dumps(data, MARSHALLED), digest_size=16).digest()
+    return _digest_of(marshal.dumps(data, MARSHALLED))
+
+
+def _digest_of(text: bytes) -> bytes:
+    made: bytes = _blake2b()(text, digest_size=16).digest()
+    return made
 
 
 def _key(data: Any) -> bytes:
     key = marshal.dumps(data, MARSHALLED)
-    return key if len(key) <= DIGESTED else blake2b(key, digest_size=16).digest()
+    return key if len(key) <= DIGESTED else _digest_of(key)
 
 
 # --- values without what they have in common ---

@@ -108,13 +108,12 @@ def sections(doc: str) -> dict[str, str]:
     """The sections of a check's docstring: lines `Title   text` with indented continuations."""
     found: dict[str, str] = {}
     title = ""
-    for line in doc.splitlines()[1:]:
-        start = next((s for s in SECTIONS if line.strip().startswith(s)), None)
-        if start is not None:
-            title = start
-            found[title] = line.strip().removeprefix(start).strip()
-        elif title and line.strip():
-            found[title] = f"{found[title]} {line.strip()}".strip()
+    for line in map(str.strip, doc.splitlines()[1:]):
+        if line.startswith(SECTIONS):
+            title = next(s for s in SECTIONS if line.startswith(s))
+            found[title] = line.removeprefix(title).strip()
+        elif title and line:
+            found[title] = f"{found[title]} {line}".strip()
     return found
 
 

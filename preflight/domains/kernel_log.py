@@ -112,14 +112,15 @@ class ErrorTally:
 
 
 def read_device_errors(
-    host: Host, seconds: float, find: Callable[[str], DeviceError | None]
+    host: Host, seconds: float, find: Callable[[str], DeviceError | None], about: bytes = b""
 ) -> tuple[DeviceError, ...]:
-    """What `find` sees in the log of each device; nothing where it can't be read to its end in so
-    many seconds."""
+    """What `find` sees in the log of each device, in lines with `about` in them; nothing where it
+    can't be read to its end in so many seconds."""
     up = uptime(host)
     tally = ErrorTally()
     try:
-        for age, text in kernel_log(host, up, time.monotonic() + seconds) if up else ():
+        log = kernel_log(host, up, time.monotonic() + seconds, about) if up else ()
+        for age, text in log:
             if found := find(text[:LINE]):
                 tally.add(found, age, "")
     except CannotObserve:
@@ -133,25 +134,32 @@ def uptime(host: Host) -> float | None:
     return float(told[1]) if told else None
 
 
-def kernel_log(host: Host, up: float, until: float) -> Iterator[tuple[float, str]]:
+HEAD = re.compile(r"([0-9]{1,6}),[0-9]{1,20},([0-9]{1,20}),")
+
+
+def kernel_log(
+    host: Host, up: float, until: float, about: bytes = b""
+) -> Iterator[tuple[float, str]]:
     """What the kernel itself has logged, oldest first: how many seconds ago, and its text. `up`:
-    the machine's uptime. CannotObserve where the log can't be read to its end in time."""
-    for line in _records(host, until):
+    the machine's uptime; `about`: what has to be in a line for it to be looked at, of thousands.
+    CannotObserve where the log can't be read to its end in time."""
+    for line in _records(host, until, about):
         head, _, text = line.partition(";")
-        at = re.match(r"([0-9]{1,6}),[0-9]{1,20},([0-9]{1,20}),", head)
+        at = HEAD.match(head)
         # facility 0 is the kernel's own; programs of root may write there, too
         if at and not int(at[1]) >> 3:
             yield max(0.0, up - int(at[2]) / 1e6), text
 
 
-def _records(host: Host, until: float) -> Iterator[str]:
-    """The lines of the kernel's log, oldest first; continuation lines begin with a blank."""
+def _records(host: Host, until: float, about: bytes) -> Iterator[str]:
+    """The lines of the kernel's log with `about` in them, oldest first; continuation lines begin
+    with a blank."""
     try:
         file = os.open(host.path(KMSG), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise CannotObserve(f"{KMSG}: {error.strerror}") from None
     try:
-        rest, read = "", 0
+        rest, read = b"", 0
         while True:
             if time.monotonic() > until or read > BYTES:
                 raise CannotObserve(f"{KMSG}: too long to be read")
@@ -166,8 +174,10 @@ def _records(host: Host, until: float) -> Iterator[str]:
             if not part:
                 break
             read += len(part)
-            *lines, rest = (rest + part.decode(errors="replace")).split("\n")
-            yield from lines
+            *lines, rest = (rest + part).split(b"\n")
+            for line in lines:
+                if about in line:
+                    yield line.decode(errors="replace")
             rest = rest[-RECORD:]
     finally:
         os.close(file)

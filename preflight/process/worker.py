@@ -138,8 +138,11 @@ class Channel:
         return dict(self._heard.get(topic, {}))
 
 
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
 def prctl(option: int, value: int) -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+    LIBC.prctl(option, value, 0, 0, 0)
 
 
 def resolve(target: str) -> Any:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
-from statistics import median
 
 from preflight.domains.gpu.vitals import VGPU, Vitals
 from preflight.frozen import dataclass
@@ -109,7 +108,7 @@ def corrected_floods(gpus: Sequence[Vitals]) -> Iterator[tuple[Vitals, int]]:
             if other is not gpu and other.name == gpu.name and other.corrected is not None
         ]
         if len(others) + 1 >= PEERS:
-            usual = int(median(others))
+            usual = int(_median(others))
             if mine >= TIMES * max(1, usual):
                 yield gpu, usual
 
@@ -126,8 +125,14 @@ def hot_memory(gpus: Sequence[Vitals]) -> Iterator[tuple[Vitals, int]]:
             for other in gpus
             if other is not gpu and other.name == gpu.name and other.memory_temperature
         ]
-        if len(others) + 1 >= PEERS and mine >= median(others) + HOTTER:
-            yield gpu, int(median(others))
+        if len(others) + 1 >= PEERS and mine >= _median(others) + HOTTER:
+            yield gpu, int(_median(others))
+
+
+def _median(values: Sequence[int]) -> float:
+    from statistics import median  # with fractions and random, which few machines have a use for
+
+    return median(values)
 
 
 def other_domains(nodes: Nodes) -> Iterator[Unlike]:

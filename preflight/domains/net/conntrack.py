@@ -39,7 +39,8 @@ def _is_kept(host: Host) -> bool:
         return False
     with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
         server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        made = socket.create_connection(server.getsockname(), timeout=LOCAL_SECONDS)
-        stack.enter_context(made)
+        made = stack.enter_context(socket.socket())  # create_connection() would look up a name
+        made.settimeout(LOCAL_SECONDS)
+        made.connect(server.getsockname())
         return bool(host.read_int(f"{FOLDER}/nf_conntrack_count"))
     return False
