@@ -15,6 +15,7 @@ from dataclasses import field, replace
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
+from weakref import WeakValueDictionary
 
 from preflight.frozen import dataclass
 from preflight.sanitize import shell_prose, shell_word
@@ -856,6 +857,42 @@ class LeftBehind:
     pid: int
     state: str
     wchan: str = ""
+
+
+class ByKey(dict[str, Observation]):
+    """The observations of a check."""
+
+    __slots__ = ("__weakref__",)
+
+
+class AsNeeded(Mapping[str, Mapping[str, Observation]]):
+    """Checks, each of which is made when somebody looks at it, and once for as long as somebody has
+    it or looks at no other one."""
+
+    def __init__(self, checks: Iterable[str], make: Callable[[str], ByKey]) -> None:
+        self._checks = dict.fromkeys(checks)
+        self._make = make
+        self._known: WeakValueDictionary[str, ByKey] = WeakValueDictionary()
+        self._last = ByKey()
+
+    def __getitem__(self, check: str) -> Mapping[str, Observation]:
+        if check not in self._checks:
+            raise KeyError(check)
+        made = self._known.get(check)
+        if made is None:
+            self._last = ByKey()  # which goes before there is another one
+            made = self._known[check] = self._make(check)
+        self._last = made
+        return made
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._checks)
+
+    def __len__(self) -> int:
+        return len(self._checks)
+
+    def __contains__(self, check: object) -> bool:
+        return check in self._checks
 
 
 @dataclass(frozen=True, slots=True)

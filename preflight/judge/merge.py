@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from preflight.model import (
+    AsNeeded,
+    ByKey,
     Cause,
     Missing,
     Node,
@@ -87,24 +89,21 @@ def merge(parts: Sequence[Observations], meeting: str) -> Observations:
     if any(part.topology.met > RANKS_LIMIT for part in ordered):
         raise PreflightError(f"more than {RANKS_LIMIT} ranks in one report")
     machines: dict[str, _Machine] = {}
-    checks: dict[str, dict[str, Observation]] = {}
-    relayed: frozenset[str] = frozenset()
-    for part in ordered:
-        names = _place(part, machines, meeting)
-        for check, by_key in part.checks.items():
-            of_check = checks.setdefault(check, {})
-            for key, observation in by_key.items():
-                node, rank = place_of(key)
-                renamed = key_of(names.get(node, node), rank)
-                known = of_check.get(renamed)
-                own = check == meeting and renamed in relayed and isinstance(observation, Seen)
-                if known is None or _absent(known) or own:
-                    named = _renamed(observation, names) if check == meeting else observation
-                    of_check[renamed] = named
-        relayed = _relayed(checks.get(meeting, {})) if part is ordered[0] else relayed
+    placed = [(part, _place(part, machines, meeting)) for part in ordered]
     nodes = _nodes(machines.values())
     if sum(len(node.ranks) for node in nodes) > RANKS_LIMIT:
         raise PreflightError(f"more than {RANKS_LIMIT} ranks in all")
+    in_order = _Order(nodes)
+
+    def merged(check: str) -> ByKey:
+        return in_order.of(_of_check(check, placed, meeting))
+
+    ids = dict.fromkeys(check for part in ordered for check in part.checks)
+    checks: Mapping[str, Mapping[str, Observation]]
+    if any(isinstance(part.checks, AsNeeded) for part in ordered):
+        checks = AsNeeded(ids, merged)  # all at once are what reading them takes care not to hold
+    else:
+        checks = {check: merged(check) for check in ids}
     first = ordered[0]
     return replace(
         first,
@@ -117,7 +116,7 @@ def merge(parts: Sequence[Observations], meeting: str) -> Observations:
             size=first.topology.size if _hosted(first, meeting) else _agreed(ordered),
             nodes=nodes,
         ),
-        checks={check: _in_order(by_key, nodes) for check, by_key in checks.items()},
+        checks=checks,
         interrupted=next((part.interrupted for part in ordered if part.interrupted), ""),
         left_behind=tuple(dict.fromkeys(left for part in ordered for left in part.left_behind)),
     )
@@ -168,7 +167,7 @@ def _roll(seen: Seen[Any]) -> Mapping[str, Any]:
 
 def _renamed(observation: Observation, names: Mapping[str, str]) -> Observation:
     """A roll that calls those who came by the names that they have in the merged report."""
-    if not isinstance(observation, Seen) or all(old == new for old, new in names.items()):
+    if not isinstance(observation, Seen):
         return observation
     roll = _roll(observation)
     if not isinstance(roll.get("arrivals"), list):
@@ -246,18 +245,48 @@ def _absent(observation: Observation) -> bool:
     return isinstance(observation, Missing) and observation.cause is Cause.NOT_ARRIVED
 
 
-def _in_order(by_key: Mapping[str, Observation], nodes: Sequence[Node]) -> dict[str, Observation]:
+_Placed = Sequence[tuple[Observations, Mapping[str, str]]]
+"""The parts in their order, each with the names that its nodes have in the merged report."""
+
+
+def _of_check(check: str, placed: _Placed, meeting: str) -> dict[str, Observation]:
+    """What all parts say of one check: the first that says something, but for absences."""
+    found: dict[str, Observation] = {}
+    relayed: frozenset[str] = frozenset()
+    for number, (part, names) in enumerate(placed):
+        same = all(old == new for old, new in names.items())
+        for key, observation in part.checks.get(check, {}).items():
+            node, rank = place_of(key)
+            renamed = key_of(names.get(node, node), rank)
+            known = found.get(renamed)
+            own = renamed in relayed and isinstance(observation, Seen)
+            if known is None or own or _absent(known):
+                named = check == meeting and not same
+                found[renamed] = _renamed(observation, names) if named else observation
+        if check == meeting and not number:
+            relayed = _relayed(found)
+    return found
+
+
+class _Order:
     """Those of a node beside each other, its ranks in their order. Of a rank that did arrive no
     absence is left that another part noted where it did not know its node."""
-    number = {node.name: i for i, node in enumerate(nodes)}
-    arrived = {rank for node in nodes for rank in node.ranks}
 
-    def place(key: str) -> tuple[int, int]:
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._number = {node.name: i for i, node in enumerate(nodes)}
+        self._arrived = {rank for node in nodes for rank in node.ranks}
+
+    def of(self, by_key: Mapping[str, Observation]) -> ByKey:
+        return ByKey(
+            (key, by_key[key])
+            for key in sorted(by_key, key=self._place)
+            if not (_absent(by_key[key]) and self._has_arrived(*self._place(key)))
+        )
+
+    def _place(self, key: str) -> tuple[int, int]:
         node, rank = place_of(key)
-        return number.get(node, len(nodes)), -1 if rank is None else rank
+        return self._number.get(node, len(self._number)), -1 if rank is None else rank
 
-    return {
-        key: by_key[key]
-        for key in sorted(by_key, key=place)
-        if not (_absent(by_key[key]) and place(key)[0] == len(nodes) and place(key)[1] in arrived)
-    }
+    def _has_arrived(self, node: int, rank: int) -> bool:
+        """Whether a rank whose node is none of the report's is that of one."""
+        return node == len(self._number) and rank in self._arrived

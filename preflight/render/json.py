@@ -9,14 +9,15 @@ import itertools
 import json
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
-from weakref import WeakValueDictionary
 
 from preflight.model import (
     DRAWN_NODES,
+    AsNeeded,
+    ByKey,
     Cause,
     Command,
     Curves,
@@ -368,43 +369,7 @@ def _parse_checks(
         left -= len(make(check)) - len(restored(alone.get(check, {})))
         if left < 0:
             raise ValueError(f"alike: {check!r:.60} {TOO_MUCH}")
-    return _AsNeeded(checks, make)
-
-
-class _AsNeeded(Mapping[str, Mapping[str, Observation]]):
-    """Checks, each of which is made when somebody looks at it, and once for as long as somebody has
-    it or looks at no other one."""
-
-    def __init__(self, checks: Iterable[str], make: Callable[[str], _ByKey]) -> None:
-        self._checks = dict.fromkeys(checks)
-        self._make = make
-        self._known: WeakValueDictionary[str, _ByKey] = WeakValueDictionary()
-        self._last = _ByKey()
-
-    def __getitem__(self, check: str) -> Mapping[str, Observation]:
-        if check not in self._checks:
-            raise KeyError(check)
-        made = self._known.get(check)
-        if made is None:
-            self._last = _ByKey()  # which goes before there is another one
-            made = self._known[check] = self._make(check)
-        self._last = made
-        return made
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._checks)
-
-    def __len__(self) -> int:
-        return len(self._checks)
-
-    def __contains__(self, check: object) -> bool:
-        return check in self._checks
-
-
-class _ByKey(dict[str, Observation]):
-    """The observations of a check."""
-
-    __slots__ = ("__weakref__",)
+    return AsNeeded(checks, make)
 
 
 def _parse_alone(by_key: Any) -> dict[str, Observation]:
@@ -413,11 +378,11 @@ def _parse_alone(by_key: Any) -> dict[str, Observation]:
 
 def _parse_check(
     alone: Mapping[str, Any], groups: Mapping[str, Any], places: alike.Places, check: str
-) -> _ByKey:
+) -> ByKey:
     """The observations of a check, with those of which a group stands for many."""
     found = _parse_alone(alone.get(check, {}))
     if check not in groups:
-        return _ByKey(found)
+        return ByKey(found)
     for group in groups[check]:
         keys = places.read(group)
         if not found.keys().isdisjoint(keys):
@@ -428,7 +393,7 @@ def _parse_check(
             if last is None or last[0] is not said:
                 last = said, _parse_observation(said, common)
             found[key] = last[1]
-    return _ByKey(places.in_order(found))
+    return ByKey(places.in_order(found))
 
 
 _Common = dict[int, Any]
