@@ -270,7 +270,11 @@ def show(
     if judge:
         flags = Flags(expect=tuple(expect or ()), tolerate=tuple(tolerate or ()), strict=strict)
         chosen, catalogue = agent.configured(Wish(flags, config_file))
-        read = verdict.judge(read.observations, catalogue, chosen.expect, chosen.policy)
+        observations = read.observations
+        del read  # what was said of a hundred thousand ranks is said anew
+        drawn = agent.draws(outputs, observations, verbose)
+        with agent.without_collector():
+            read = verdict.judge(observations, catalogue, chosen.expect, chosen.policy, drawn=drawn)
         code = read.exit_code
     look = terminal.look(color, ascii_only, quiet, verbose)
     with agent.session(ctx.obj) as workers:
@@ -304,7 +308,9 @@ def merge(
     chosen, catalogue = agent.configured(Wish(flags, config_file))
     parts = [files.read_report(path).observations for path in reports]
     whole = merged(parts, catalogue.of_meeting)
-    report = verdict.judge(whole, catalogue, chosen.expect, chosen.policy)
+    drawn = agent.draws(chosen.outputs, whole, verbose)
+    with agent.without_collector():
+        report = verdict.judge(whole, catalogue, chosen.expect, chosen.policy, drawn=drawn)
     look = terminal.look(color, ascii_only, quiet, verbose)
     with agent.session(ctx.obj) as workers:
         problems = files.publish(workers, chosen.outputs, report, look)

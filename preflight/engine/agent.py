@@ -246,8 +246,7 @@ def report_of(
         left_behind=workers.left_behind,
     )
     run.forget()
-    pages = any(output.format == "html" for output in chosen.outputs)
-    drawn = pages or verbose or len(run.topology.nodes) <= DRAWN_NODES
+    drawn = draws(chosen.outputs, observations, verbose)
     with without_collector():
         observations = redact.without(observations, redact.secrets(os.environ, sys.argv))
         try:
@@ -259,6 +258,13 @@ def report_of(
         if len(run.topology.nodes) > DRAWN_NODES:
             gc.freeze()  # or the collector looks at once through a million objects, which all stay
         return report
+
+
+def draws(outputs: Iterable[Output], observations: Observations, verbose: bool) -> bool:
+    """Whether what is only drawn is to be made: of more nodes it takes more than all that is said
+    of them, and nothing but a page and -v shows it."""
+    pages = any(output.format == "html" for output in outputs)
+    return pages or verbose or len(observations.topology.nodes) <= DRAWN_NODES
 
 
 HOPELESS = 3.0
