@@ -159,6 +159,7 @@ def ending_of(wish: Wish, workers: Workers, interrupt: Interrupt, watch: Watch) 
     chosen, catalogue = configured(wish, begin, to_run=True)
     chosen = wish.adjust(chosen)
     prepare()
+    standing = passes(catalogue, chosen)  # with patterns that several workers would compile again
     open_light(workers)
     here = setup.world(workers, chosen, lambda: bool(interrupt.name))
     if setup.meets(chosen, here):
@@ -178,7 +179,7 @@ def ending_of(wish: Wish, workers: Workers, interrupt: Interrupt, watch: Watch) 
         python=chosen.python,
     )
     started = datetime.datetime.now(datetime.timezone.utc)
-    run = Run(plan, workers, passes(catalogue, chosen), watch, lambda: interrupt.name, company)
+    run = Run(plan, workers, standing, watch, lambda: interrupt.name, company)
     outcome = run.observe()
     outcome.seconds += wish.before
     outcome.interrupted = outcome.interrupted or wish.interrupted
