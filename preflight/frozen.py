@@ -2,9 +2,9 @@
 
 The standard library compiles six methods for each class when it is made, and 110 classes of ours
 took a quarter of the CPU of a quick run. Here all classes share five of them, and the sixth, their
-__init__, is compiled when the first instance is made; most classes that a run imports never have
-one in that process. Everything else is the standard library's, and so is what the type checker
-sees.
+__init__, is compiled once there are some instances; most classes that a run imports never have
+more than a few in that process. Everything else is the standard library's, and so is what the type
+checker sees.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 CHEAP = {"frozen": True, "slots": True}
+FIRST = 12
+"""Instances that are made before a class is worth an __init__ of its own."""
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
@@ -43,9 +45,41 @@ def _init(self: Any, *args: Any, **named: Any) -> None:
     if cls is None:  # another thread has made the first instance meanwhile
         type(self).__init__(self, *args, **named)
         return
-    init = _compiled(cls)
+    init = _unhurried(cls)
     setattr(cls, "__init__", init)  # noqa: B010  it is no attribute to the type checker
     init(self, *args, **named)
+
+
+def _unhurried(cls: type) -> Any:
+    """An __init__ that takes some microseconds, for the first instances: to compile one takes as
+    long as dozens of them. What it does not understand is left to the compiled one as well, so that
+    it is refused in the same words."""
+    fields = [
+        (one.name, getattr(cls, one.name).__set__, one.default, one.default_factory)
+        for one in dataclasses.fields(cls)
+    ]
+    none = dataclasses.MISSING
+    left = FIRST
+
+    def init(self: Any, *args: Any, **named: Any) -> None:
+        nonlocal left
+        left -= 1
+        given = dict(zip((name for name, *_ in fields), args, strict=False))
+        both = given | named
+        fits = len(args) <= len(fields) and len(both) == len(args) + len(named)
+        values = [
+            both.pop(name) if name in both else make() if make is not none else default
+            for name, _, default, make in fields
+        ]
+        if left < 0 or not fits or both or any(value is none for value in values):
+            compiled = _compiled(cls)
+            setattr(cls, "__init__", compiled)  # noqa: B010
+            compiled(self, *args, **named)
+            return
+        for (_, fill, *_), value in zip(fields, values, strict=True):
+            fill(self, value)
+
+    return init
 
 
 def _compiled(cls: type) -> Any:
