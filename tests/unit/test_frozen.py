@@ -138,3 +138,30 @@ def test_two_threads_may_make_the_first_instance() -> None:
     first, second = Address("10.0.0.1"), object.__new__(Address)
     frozen._init(second, "10.0.0.1")
     assert second == first
+
+
+def test_the_first_instances_are_refused_and_filled_as_the_later_ones() -> None:
+    @frozen.dataclass(frozen=True, slots=True)
+    class Pair:
+        left: int
+        right: list[int] = dataclasses.field(default_factory=list)
+
+    for _ in range(2 * frozen.FIRST):
+        assert (Pair(1).right, Pair(1, [2]).right, Pair(right=[3], left=1).right) == ([], [2], [3])
+        assert Pair(1).right is not Pair(1).right
+    for ill in ((), (1, [], 2)):
+        for late in (False, True):
+
+            @frozen.dataclass(frozen=True, slots=True)
+            class Other:
+                left: int
+                right: int = 0
+
+            if late:
+                Other(1)
+            with pytest.raises(TypeError, match="positional argument"):
+                Other(*ill)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="multiple values"):
+        Pair(1, left=2)  # type: ignore[misc]
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        Pair(1, other=2)  # type: ignore[call-arg]

@@ -17,6 +17,8 @@ from preflight.judge import merge as merging
 from preflight.judge import verdict
 from preflight.judge.merge import RANKS_LIMIT
 from preflight.model import (
+    AsNeeded,
+    ByKey,
     Cause,
     LeftBehind,
     Missing,
@@ -360,3 +362,18 @@ def test_parts_are_merged_as_they_were_saved() -> None:
     merged = merge([read, part(Node("a", (1,), size=2))])
     assert merged.topology.nodes == (Node("a", (0, 1), "10.0.0.1", 2), B)
     assert json.loads(as_json.render(judged(merged)))["world"]["met"] == 4
+
+
+def test_checks_that_are_made_as_needed_are_merged_as_needed() -> None:
+    """A hosted part and one with an odd name, each once as it is and once as a reader has it."""
+
+    def as_read(seen: Observations) -> Observations:
+        lazy = AsNeeded(seen.checks, lambda check: ByKey(seen.checks[check]))
+        return dataclasses.replace(seen, checks=lazy)
+
+    parts = [hosted(A, B), part(B), part(dataclasses.replace(A, ranks=(7,)))]
+    whole, lazily = merge(parts), merge([as_read(one) for one in parts])
+    assert isinstance(lazily.checks, AsNeeded)
+    assert [*lazily.checks] == [*whole.checks]
+    assert encode(lazily) == encode(whole)
+    assert merge([lazily]).topology == whole.topology
