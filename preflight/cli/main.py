@@ -271,7 +271,7 @@ def show(
         flags = Flags(expect=tuple(expect or ()), tolerate=tuple(tolerate or ()), strict=strict)
         chosen, catalogue = agent.configured(Wish(flags, config_file))
         observations = read.observations
-        del read  # what was said of a hundred thousand ranks is said anew
+        del read  # or what it says of a hundred thousand ranks would stay, too
         drawn = agent.draws(outputs, observations, verbose)
         with agent.without_collector():
             read = verdict.judge(observations, catalogue, chosen.expect, chosen.policy, drawn=drawn)
