@@ -20,8 +20,9 @@ RECORDED = 200
 """Calls kept of every process group."""
 GROUPS = 64
 """Groups that are kept: the first, which all ranks are in, and the latest others."""
-SELDOM = 100
-"""After reading all calls for the sake of names alone: so many times as long, nobody does again."""
+SELDOM, STALE = 100, 2.0
+"""After reading counts, or all calls for the sake of names alone: so many times as long, nobody
+does again; of counts, so many seconds at most."""
 
 OURS = "preflight_dispatched_calls"
 READERS = {"nccl": ("_dump_nccl_trace", "_dump_nccl_trace_json")}
@@ -39,14 +40,19 @@ class Recorder:
     labels = {}  # what each group is called by who made it, such as mesh_tp
     made = {}  # the user's line that made it, as torch's recorder has frames
     numbered = {}  # of each backend: the number that its recorder has for a group -> its name
+    order = []  # names of Gloo's groups, as they were made
+    offset = None  # the number of the first of them, where all that were read agree on it
+    presumed = set()  # numbers whose names follow from that alone
     asks_again = 0.0  # for such names, not before
+    counted = {}  # of each backend: its counts, and until when they do
     problem = ""
 
 
 def forget():
     """After a fork: the groups are the parent's."""
     Recorder.backends, Recorder.members, Recorder.labels, Recorder.numbered = {}, {}, {}, {}
-    Recorder.making, Recorder.made = ("", ()), {}
+    Recorder.making, Recorder.made, Recorder.counted = ("", ()), {}, {}
+    Recorder.order, Recorder.offset, Recorder.presumed = [], None, set()
     Recorder.calls.get("GROUPS", {}).clear()
 
 
@@ -90,11 +96,20 @@ def note_maker(frame, is_own):
     name = Recorder.making[0]
     while name and frame is not None:
         code = frame.f_code
-        if is_own(code.co_filename):
+        path = code.co_filename
+        if path not in OWN:
+            if len(OWN) > 4096:
+                OWN.clear()
+            OWN[path] = is_own(path)
+        if OWN[path]:
             found = {"filename": code.co_filename, "line": frame.f_lineno, "name": code.co_name}
             Recorder.made[name] = found
             return
         frame = frame.f_back
+
+
+OWN = {}
+"""File -> whether it is the user's."""
 
 
 def record(c10d, binding, group, timeout, given):
@@ -106,6 +121,8 @@ def record(c10d, binding, group, timeout, given):
     if "nccl" in backends.values():
         numbered = Recorder.numbered.setdefault("nccl", {})
         numbered[str(len(numbered))] = group.group_name
+    if "gloo" in backends.values():
+        Recorder.order.append(group.group_name)
     drop_oldest(c10d._world.pg_names.values())
     lacking = {backend for backend in backends.values() if not reader(binding, backend)}
     wanted = "ALL" if lacking else "P2P" if "gloo" in backends.values() else ""
@@ -206,16 +223,24 @@ def counts(c10d, binding):
 
 
 def counts_of(binding, backend, groups):
-    """As torch's recorder counts them: torch 2.4 has no counts, but lists the calls under way."""
+    """As torch's recorder counts them: torch 2.4 has no counts, but lists the calls under way. It
+    has them of every group that there ever was."""
     read = reader(binding, backend, 1)
     if read is not None:
+        until, found = Recorder.counted.get(backend, (0.0, {}))
+        if time.monotonic() < until:
+            return found
+        began = time.thread_time()
         status = json.loads(read(False, False)).get("pg_status", {})
         names = names_of(binding, backend, status)
-        return {
+        found = {
             names[number]: [int(s["last_enqueued_collective"]), int(s["last_completed_collective"])]
             for number, s in sorted(status.items(), key=lambda one: (len(one[0]), one[0]))
             if names.get(number)
         }
+        pause = min(STALE, (time.thread_time() - began) * SELDOM)
+        Recorder.counted[backend] = time.monotonic() + pause, found
+        return found
     found = {}
     if reader(binding, backend) is not None:
         active = [group for group, _ in entries_of(binding, backend, active=True)]
@@ -230,18 +255,53 @@ def names_of(binding, backend, numbers):
     number: how many groups of this backend the process had made before. That is the name only on a
     rank that is in all groups, and only of the first ones of that name.
 
-    Gloo's calls tell it, also of groups that torch makes for itself. To read NCCL's asks CUDA about
-    events, which would end the capture of a graph; its groups are counted as they are made."""
-    known, began = Recorder.numbered.setdefault(backend, {}), time.monotonic()
+    Gloo's calls tell it, also of groups that torch makes for itself. To read them all makes so many
+    objects that Python may look through its whole memory for garbage: so once they have shown that
+    the numbers follow the order in which the groups were made, that tells it until the end. To read
+    NCCL's asks CUDA about events, which would end the capture of a graph; its groups are counted as
+    they are made."""
+    known = Recorder.numbered.setdefault(backend, {})
     if backend == "nccl":
         return known
-    if began >= Recorder.asks_again and any(number not in known for number in numbers):
+    presume(known, numbers)
+    if time.monotonic() >= Recorder.asks_again and any(number not in known for number in numbers):
+        began = time.thread_time()
         found = {str(e.get("pg_id", name)): name for name, e in entries_of(binding, backend)}
+        Recorder.presumed.clear()
         for number in numbers:
-            known[number] = known.get(number) or found.get(number, "")
-        now = time.monotonic()
-        Recorder.asks_again = now + (now - began) * SELDOM
+            known[number] = found.get(number) or known.get(number, "")
+        Recorder.offset = offset_of(found, Recorder.order)
+        presume(known, numbers)  # calls of long ago are not in there any more
+        Recorder.asks_again = time.monotonic() + (time.thread_time() - began) * SELDOM
     return known
+
+
+def presume(known, numbers):
+    """Names of groups by the order in which they were made, as far as that holds."""
+    if Recorder.offset is None:
+        return
+    new = [number for number in numbers if not known.get(number)]
+    places = [int(number) - Recorder.offset if number.isdigit() else -1 for number in new]
+    if all(0 <= place < len(Recorder.order) for place in places):
+        known.update((number, Recorder.order[place]) for number, place in zip(new, places))
+        Recorder.presumed.update(new)
+
+
+def offset_of(found, order):
+    """The number of the first group; None: the numbers are not those of the order."""
+    places = {name: place for place, name in enumerate(order)}
+    offsets = {
+        int(number) - places[name] if number.isdigit() and name in places else None
+        for number, name in found.items()
+    }
+    return offsets.pop() if len(offsets) == 1 else None
+
+
+def ask_all():
+    """For the record: counts and names are read, and nothing is presumed."""
+    Recorder.asks_again, Recorder.offset, Recorder.counted = 0.0, None, {}
+    for number in Recorder.presumed:
+        Recorder.numbered.get("gloo", {}).pop(number, None)
 
 
 def number(group):

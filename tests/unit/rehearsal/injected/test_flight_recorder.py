@@ -67,6 +67,10 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder.Recorder, "labels", {})
     monkeypatch.setattr(recorder.Recorder, "numbered", {"nccl": {"0": "0"}})
     monkeypatch.setattr(recorder.Recorder, "asks_again", 0.0)
+    monkeypatch.setattr(recorder.Recorder, "counted", {})
+    monkeypatch.setattr(recorder.Recorder, "order", [])
+    monkeypatch.setattr(recorder.Recorder, "offset", None)
+    monkeypatch.setattr(recorder.Recorder, "presumed", set())
 
 
 GLOO = dumps(entry("0", 1, "gloo:all_reduce"), entry("0", 2, "gloo:barrier", retired=False))
@@ -307,3 +311,75 @@ def test_of_groups_that_are_never_destroyed_the_first_and_the_latest_are_kept() 
         made(c10d, str(step))
         last = kept(c10d, bound)
     assert last == ["0", *(str(step) for step in range(200 - recorder.GROUPS + 1, 200))]
+
+
+class Gloo:
+    """torch's recorder of Gloo's groups, each of which has had 2 calls; `hidden` are numbers of
+    groups that c10d knows nothing of. Counts how often all calls are read."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+        self.reads = 0
+        self.bound = Made(_dump_fr_trace=self.calls, _dump_fr_trace_json=self.counts)
+
+    def make(self, name: str, known: bool = True) -> None:
+        self.names[str(len(self.names))] = name
+        if known:
+            recorder.Recorder.order.append(name)
+
+    def calls(self, *asked: bool) -> bytes:
+        self.reads += 1
+        whole, _ = dumps(*({**entry(n, 2, "gloo:x"), "pg_id": i} for i, n in self.names.items()))
+        return bytes(whole())
+
+    def counts(self, *asked: bool) -> str:
+        two = {"last_enqueued_collective": "2", "last_completed_collective": "2"}
+        return json.dumps({"pg_status": dict.fromkeys(self.names, two)})
+
+    def known(self) -> list[str]:
+        recorder.Recorder.counted.clear()
+        return list(recorder.counts_of(self.bound, "gloo", {}))
+
+
+def test_a_group_in_each_step_has_its_name_without_reading_all_calls() -> None:
+    gloo = Gloo()
+    for name in map(str, range(50)):
+        gloo.make(name)
+        assert gloo.known()[-1] == name
+    assert gloo.reads == 1
+
+
+def test_groups_that_torch_makes_for_itself_are_read() -> None:
+    gloo = Gloo()
+    gloo.make("0")
+    assert gloo.known() == ["0"]
+    gloo.make("a helper", known=False)
+    gloo.make("1")
+    recorder.Recorder.asks_again = 0.0
+    assert gloo.known() == ["0", "a helper", "1"]
+    assert gloo.reads == 2
+
+
+def test_what_was_presumed_is_read_for_the_record() -> None:
+    gloo = Gloo()
+    gloo.make("0")
+    gloo.known()
+    gloo.make("a helper", known=False)
+    recorder.Recorder.order.append("1")  # made, and not called yet
+    assert gloo.known() == ["0", "1"]
+    gloo.make("1", known=False)
+    recorder.ask_all()
+    assert gloo.known() == ["0", "a helper", "1"]
+
+
+def test_counts_that_take_long_to_read_are_kept_for_a_moment() -> None:
+    gloo = Gloo()
+    gloo.make("0")
+    recorder.counts_of(gloo.bound, "gloo", {})
+    until, found = recorder.Recorder.counted["gloo"]
+    assert found == {"0": [2, 2]}
+    recorder.Recorder.counted["gloo"] = until + 60, found
+    gloo.make("1")
+    assert recorder.counts_of(gloo.bound, "gloo", {}) == {"0": [2, 2]}
+    recorder.ask_all()
+    assert recorder.counts_of(gloo.bound, "gloo", {}) == {"0": [2, 2], "1": [2, 2]}
