@@ -419,7 +419,10 @@ class Watcher:
         joins = {pid: w for pid in self.known if (w := self.word(f"{pid}.joins")) is not None}
         uncaught = dict(client.uncaught(self.folder, FOLDER)) if why == "ended" else {}
         waiting = {h.pid for h in ranks if h.at == "init" and h.pid not in self.ends}
-        refused = unreached(joins[pid] for pid in waiting & joins.keys()) if why == "stuck" else {}
+        tried = {pid: joins[pid] for pid in waiting & joins.keys()}
+        if why != "stuck":  # rank 0 may be about to listen, unless the launcher does so for it
+            tried = {pid: w for pid, w in tried.items() if why == "time" and w.get("held")}
+        refused = unreached(tried.values())
         kills = max(0, procfs.oom_kills() - self.oom_kills)
         shm, free = procfs.shared_memory()
         return Watched(

@@ -17,6 +17,8 @@ from preflight.model import Confidence, Found, World, place_of
 
 CERTAIN, LIKELY = Confidence.CERTAIN, Confidence.LIKELY
 
+PLACES = 4
+"""Addresses that are shown."""
 STALE = 5.0
 """Seconds by which a file must be older than the command: clocks of file servers differ."""
 UNREACHABLE = re.compile(r"client socket has (?:failed to connect|timed out)")
@@ -30,8 +32,10 @@ def rendezvous_conflict(world: World[Life]) -> Found | None:
         life.command.why == "stuck" or (life.end is not None and ended_badly(life.end))
         for life in lives.values()
     )
-    if not failed or all(life.joined for life in lives.values()):
+    if all(life.joined for life in lives.values()):
         return None
+    if not failed:  # where the start is slow, --for is over before anybody has waited for long
+        return _replaced(world, lives, refused=True)
     return (
         _twice(world, lives)
         or _sizes(world, lives)
@@ -116,14 +120,15 @@ def _differs(
     )
 
 
-def _replaced(world: World[Life], lives: Mapping[str, Life]) -> Found | None:
+def _replaced(world: World[Life], lives: Mapping[str, Life], refused: bool = False) -> Found | None:
     """An address of the script's own, at which nobody listens: the launcher does so at another one.
-    Two host names may mean one machine, unless nobody could be reached there."""
+    Two host names may mean one machine, unless nobody could be reached there. refused: of those
+    alone of which that was tried."""
     found = {
         key: (life, joins, joins.held)
         for key, life in lives.items()
         if (joins := life.joins) is not None and joins.held is not None and not life.joined
-        if joins.port != joins.held.port or joins.refused
+        if joins.refused or (joins.port != joins.held.port and not refused)
     }
     ranks = [life.rank for life, *_ in found.values() if life.rank is not None]
     if not ranks:
@@ -131,10 +136,18 @@ def _replaced(world: World[Life], lives: Mapping[str, Life]) -> Found | None:
     _, joins, held = next(iter(found.values()))
     where = f", set at {held.frame}" if held.frame is not None else ""
     why = f": {joins.refused}" if joins.refused else ""
+    by_place: dict[str, list[int]] = {}
+    for life, at, _ in found.values():
+        if life.rank is not None:
+            by_place.setdefault(f"{at.host}:{at.port}", []).append(life.rank)
+    rows = [f"{rank_list(numbers)} at {place}" for place, numbers in by_place.items()]
+    more = f" and {len(rows) - PLACES} other addresses" if len(rows) > PLACES + 1 else ""
+    shown = ", ".join(rows[: PLACES if more else None])
+    own = f" ({len(rows)} different addresses)" if len(rows) > 1 else ""
     return Found(
         "rendezvous-replaced",
         tuple(rank_subject(world.subject(key), life.rank) for key, (life, *_) in found.items()),
-        saw=f"{rank_list(ranks)} at {joins.host}:{joins.port}{where}{why} · torchrun has the store "
+        saw=f"{shown}{more}{own}{where}{why} · torchrun has the store "
         f"at {held.host}:{held.port} · init_process_group at {joins.frame or 'an unknown line'}",
         expected=f"MASTER_ADDR {held.host} and MASTER_PORT {held.port}, as torchrun sets them",
         confidence=CERTAIN,

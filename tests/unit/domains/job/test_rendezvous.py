@@ -115,6 +115,33 @@ def test_an_address_that_the_script_has_set_itself() -> None:
     assert (found.code, found.fields["line"]) == ("rendezvous-replaced", "train.py:12")
 
 
+def test_each_rank_has_set_an_address_of_its_own() -> None:
+    each = [
+        joins(r, how="env", port=29501 + r, refused="Connection refused", held=HELD)
+        for r in range(7)
+    ]
+    found = conflict(lives(*each[:2]))
+    assert found is not None
+    assert found.saw.startswith(
+        "rank 0 at n1:29501, rank 1 at n1:29502 (2 different addresses), set at train.py:3: "
+        "Connection refused · torchrun"
+    )
+    found = conflict(lives(*each))
+    assert found is not None
+    assert "rank 3 at n1:29504 and 3 other addresses (7 different addresses), set" in found.saw
+
+
+def test_nobody_can_listen_there_however_short_the_rehearsal_was() -> None:
+    tried = [joins(r, port=29501, refused="Connection refused", held=HELD) for r in (0, 1)]
+    found = conflict(lives(*tried, why="time"))
+    assert found is not None
+    assert found.code == "rendezvous-replaced"
+    # not tried, or somebody of the script's own listens there
+    assert conflict(lives(*(replace(one, refused="") for one in tried), why="time")) is None
+    # two that may still come to one address
+    assert conflict(lives(joins(0), joins(1, port=29501), why="time")) is None
+
+
 @pytest.mark.parametrize(
     "of",
     [
