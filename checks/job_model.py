@@ -200,12 +200,14 @@ FINDINGS = {
     "gradients-unused": for_author(
         headline="parameters take no part in the loss: {seen}",
         cause="a layer or branch that the forward does not use, an output that is left out of the "
-        "loss",
+        "loss, a loss of what torch.distributed.all_gather returned, which passes no gradient back",
         means="'Expected to have finished reduction in the prior iteration before starting a new "
         "one', at the second forward",
-        text="remove the layer, or freeze it (requires_grad_(False)) before {line!s}; where each "
-        "rank takes or leaves it by itself, let all choose alike (one seed, a broadcast); or pass "
-        "find_unused_parameters=True to DDP, which costs time in each step",
+        text="remove the layer, or freeze it (requires_grad_(False)) before {line!s}; where "
+        "features are gathered, put the rank's own back into the list or use "
+        "torch.distributed.nn.functional.all_gather; where each rank takes or leaves it by itself, "
+        "let all choose alike (one seed, a broadcast); or pass find_unused_parameters=True to "
+        "DDP, which costs time in each step",
         explains=RAISED,
     ),
 }
