@@ -12,7 +12,6 @@ import errno
 import itertools
 import os
 import socket
-import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -40,12 +39,6 @@ COUNTED = 1 << 64
 IFF_UP = 0x1
 IFF_LOOPBACK = 0x8
 RTF_UP = 0x1
-# include/uapi/linux/netlink.h, rtnetlink.h and if_addr.h
-NETLINK_ROUTE, NLM_F_REQUEST, NLM_F_DUMP = 0, 0x1, 0x300
-NLMSG_ERROR, NLMSG_DONE, RTM_NEWADDR, RTM_GETADDR = 2, 3, 20, 22
-IFA_ADDRESS, IFA_LOCAL, IFA_LABEL = 1, 2, 3
-NETLINK_BYTES, NETLINK_SECONDS = 1 << 16, 5.0
-"""No part of an answer is longer; and the kernel answers at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,20 +354,18 @@ class Host:
         )
 
     def _live_addresses(self) -> dict[str, tuple[Address, ...]]:
-        """What getifaddrs() says, IPv4 before IPv6. Asked of the kernel itself: to load a library
-        for it takes longer than most checks."""
-        names = dict(socket.if_nameindex())
-        found: dict[str, list[Address]] = {name: [] for name in names.values()}
-        for family, number in ((socket.AF_INET, 4), (socket.AF_INET6, 6)):
-            for index, prefix, attributes in _dumped_addresses(family):
-                label = attributes.get(IFA_LABEL, b"").rstrip(b"\0").decode(errors="replace")
-                name = label or names.get(index)
-                # IFA_ADDRESS is the other end where the interface has but one
-                packed = attributes.get(IFA_LOCAL) or attributes.get(IFA_ADDRESS)
-                if name and packed:
-                    ip = socket.inet_ntop(family, packed)
-                    found.setdefault(name, []).append(Address(ip, prefix, number))
-        return {name: tuple(addresses) for name, addresses in found.items()}
+        import psutil
+
+        found = {}
+        for name, entries in psutil.net_if_addrs().items():
+            mine = []
+            for entry in entries:
+                family = {socket.AF_INET: 4, socket.AF_INET6: 6}.get(entry.family)
+                if family:
+                    ip = entry.address.partition("%")[0]
+                    mine.append(Address(ip, _prefix(entry.netmask), family))
+            found[name] = tuple(mine)
+        return found
 
     def _recorded_addresses(self) -> dict[str, tuple[Address, ...]]:
         """From /proc/net alone: local /32 entries of fib_trie lie on the interface whose connected
@@ -599,44 +590,12 @@ def cpulist(text: str) -> frozenset[int]:
     return frozenset(found)
 
 
-def _dumped_addresses(family: int) -> Iterator[tuple[int, int, dict[int, bytes]]]:
-    """The interface's index, the prefix and the attributes of each address of a family
-    (rtnetlink(7)); OSError where the kernel does not say."""
-    header, message = struct.Struct("=IHHII"), struct.Struct("=BBBBI")
-    asked = header.pack(
-        header.size + message.size, RTM_GETADDR, NLM_F_REQUEST | NLM_F_DUMP, 1, 0
-    ) + message.pack(family, 0, 0, 0, 0)
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_ROUTE) as kernel:
-        kernel.settimeout(NETLINK_SECONDS)
-        kernel.sendto(asked, (0, 0))
-        while True:
-            told = memoryview(kernel.recv(NETLINK_BYTES))
-            while len(told) >= header.size:
-                length, kind, *_ = header.unpack_from(told)
-                if kind == NLMSG_DONE or length < header.size:
-                    return
-                if kind == NLMSG_ERROR:
-                    (error,) = struct.unpack_from("=i", told, header.size)
-                    raise OSError(-error, os.strerror(-error))
-                if kind == RTM_NEWADDR and told[header.size] == family:
-                    _, prefix, _, _, index = message.unpack_from(told, header.size)
-                    yield index, prefix, _attributes(told[header.size + message.size : length])
-                told = told[_aligned(length) :]
-
-
-def _attributes(told: memoryview) -> dict[int, bytes]:
-    found: dict[int, bytes] = {}
-    while len(told) >= 4:
-        length, kind = struct.unpack_from("=HH", told)
-        if length < 4:
-            break
-        found[kind] = bytes(told[4:length])
-        told = told[_aligned(length) :]
-    return found
-
-
-def _aligned(length: int) -> int:
-    return (length + 3) & ~3
+def _prefix(netmask: str | None) -> int:
+    """The number of network bits of a dotted or colon mask."""
+    if not netmask:
+        return 0
+    family = socket.AF_INET6 if ":" in netmask else socket.AF_INET
+    return int.from_bytes(socket.inet_pton(family, netmask), "big").bit_count()
 
 
 def _understood(parse: Callable[[str], T], lines: Iterable[str]) -> Iterator[T]:

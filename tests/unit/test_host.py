@@ -8,7 +8,6 @@ import socket
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -383,17 +382,3 @@ def test_a_device_that_may_be_used_is_not_opened(tmp_path: Path) -> None:
     host = Host(str(tmp_path), {})
     assert host.permitted_device("/dev/nvidia0") == 0
     assert host.permitted_device("/dev/nvidia1") is None
-
-
-def test_addresses_are_those_of_getifaddrs() -> None:
-    def as_told(entry: Any) -> Address:
-        ip = entry.address.partition("%")[0]
-        packed = socket.inet_pton(entry.family, entry.netmask)
-        prefix = int.from_bytes(packed, "big").bit_count()
-        return Address(ip, prefix, 4 if entry.family == socket.AF_INET else 6)
-
-    families = (socket.AF_INET, socket.AF_INET6)
-    assert Host()._live_addresses() == {
-        name: tuple(as_told(entry) for entry in entries if entry.family in families)
-        for name, entries in psutil.net_if_addrs().items()
-    }
