@@ -100,18 +100,18 @@ FINDINGS = {
         who="job author",
         cause="text, 0 or a number above 65535 where a port belongs",
         means='"port must have value from 0 to 65535"; with 0 each rank chooses a different port',
-        now="export {name}={right}",
+        now="{given}{right}",
         text="set one port for all ranks, outside net.ipv4.ip_local_port_range",
         explains=MEETING,
     ),
     "port-missing": FindingType(
-        headline="torchrun's static rendezvous needs a port in PET_RDZV_ENDPOINT on {at}",
+        headline="torchrun's static rendezvous needs a port in {name} on {at}",
         who="job author",
         cause="an endpoint written for --rdzv-backend c10d, whose default is 29400; MASTER_PORT "
         "is not read where there is an endpoint",
         means='torchrun ends at once: "ValueError: port is missing in endpoint: … Try to specify '
         '--master-port"',
-        now="export PET_RDZV_ENDPOINT={right}",
+        now="{given}{right}",
         text="write the port into the endpoint on every node, or pass --rdzv-backend c10d",
         status=(Status.FAIL, Status.WARN),
     ),
@@ -129,7 +129,7 @@ FINDINGS = {
         cause="a single-node example run on several nodes",
         means='each node connects to itself: "1/2 clients joined" on rank 0, "The client socket '
         'has timed out … (localhost, …)" elsewhere',
-        now="export {name}={first}   on every node",
+        now="{given}{first}   on every node",
         text="set {name} to the name or address by which the other nodes reach rank 0's node",
         status=(Status.FAIL, Status.WARN),
         explains=MEETING,
@@ -258,30 +258,42 @@ FINDINGS = {
         status=Status.WARN,
     ),
     "node-count-differs": FindingType(
-        headline="PET_NNODES does not match the {right} nodes of this run: {seen}",
+        headline="{name} does not match the {right} nodes of this run: {seen}",
         who="job author",
         cause="a number of an earlier job, in a shell, an env file or a manifest",
         means="with too many torchrun waits for nodes that nobody starts; with too few the rest "
         "wait outside, and the world is smaller than it should be",
-        now="export PET_NNODES={right}   on every node",
+        now="{given}{right}   on every node",
         text="set the number of nodes once for the job, or give it to torchrun alone: --nnodes",
         status=Status.WARN,
     ),
     "gpus-absent": FindingType(
-        headline="PET_NPROC_PER_NODE=gpu, and there is no GPU on {at}",
+        headline="{name}=gpu, and there is no GPU on {at}",
         who="job author",
         cause="a container without --gpus, a pod or step without GPUs, or a driver that did not "
         "load",
         means="torchrun ends at once: 'ValueError: Cuda is not available.'",
-        text="give the job its GPUs, or set PET_NPROC_PER_NODE to a number or to cpu",
+        text="give the job its GPUs, or set {name} to a number or to cpu",
     ),
     "standalone": FindingType(
         headline="torchrun --standalone can't be used on several nodes",
         who="job author",
         cause="--standalone left over from a single-node job",
         means="every node trains alone and ends without an error",
-        now="unset PET_STANDALONE",
+        now="{act}",
         text="pass --rdzv-backend and --rdzv-endpoint to torchrun instead of --standalone",
+    ),
+    "nodes-unchecked": FindingType(
+        headline="the command is for {nodes} nodes, and only this one was checked",
+        who="job author",
+        cause="a rendezvous that numbers the nodes itself (c10d), with as many as may come, or at "
+        "a server of its own (etcd)",
+        means="whether the nodes reach each other, and agree, nobody has seen",
+        now="preflight gate --nodes $N --node-rank $I -- torchrun …   on every node",
+        text="say how many nodes there are and which one this is, from 0, so that they meet at the "
+        "command's endpoint, or with --meet HOST:PORT elsewhere",
+        status=Status.WARN,
+        explains=(),
     ),
 }
 

@@ -13,8 +13,9 @@ Fails if     the ids, counts, backends or ports differ; and where PET_RDZV_BACKE
 Warns if     no name server tells nodes the advertised name: one may later. Without
              PET_RDZV_BACKEND=c10d these names may not matter
 Undecided    a copied file tree is checked; a lookup times out, or a node is missing
-Not covered  the command line of torchrun; whether the endpoint can be reached
-             (rdzv.reach, net.mesh); clocks, which this rendezvous depends on (agree.clock)
+Not covered  the command line of torchrun, but where `preflight gate` starts it; whether the
+             endpoint can be reached (rdzv.reach, net.mesh); clocks, which this rendezvous depends
+             on (agree.clock)
 Seen as      "The connection to the C10d store has failed", RendezvousConnectionError,
              RendezvousTimeoutError, "gai error: -2" for a name that nobody configured,
              "generated a random run_id", a world that is smaller than it should be
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
 from preflight.domains.net.dns import (
@@ -48,6 +49,7 @@ from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import parties, plural
 from preflight.identity.addresses import flaw
+from preflight.identity.launchers import named
 from preflight.inference import consensus
 from preflight.model import (
     Blame,
@@ -81,6 +83,8 @@ CHECK = Check(
 HEARING = 2.0
 """Seconds for each of two exchanges: the nodes were started at the same time."""
 RESERVE = 0.7
+ENDPOINT = "PET_RDZV_ENDPOINT"
+COMPARED = (ENDPOINT, "PET_RDZV_ID", "PET_NNODES", "PET_RDZV_BACKEND")
 A_RANK = "(one process per rank)"
 """What identity/discover.py says of a launcher that has started the ranks already."""
 SHOWN = 4
@@ -160,6 +164,7 @@ class Hosting:
     why       what it goes by; stops: the error with which it would end in place of that
     addresses that this node has on its interfaces
     run_id, nnodes, backend   as torchrun takes them, empty where nothing is known
+    typed     of the variables that stand for options those that were typed: how
     """
 
     use: str
@@ -175,6 +180,7 @@ class Hosting:
     run_id: str = ""
     nnodes: str = ""
     backend: str = ""
+    typed: Mapping[str, str] = field(default_factory=dict)
 
 
 def observe(host: Host, ctx: Context) -> Hosting:
@@ -186,6 +192,7 @@ def observe(host: Host, ctx: Context) -> Hosting:
         run_id=run_id if use in (INSIDE, UNKNOWN) else run_id or "none",
         nnodes="" if use in (INSIDE, UNKNOWN) else _range(environ.get("PET_NNODES", "1")),
         backend="" if use == INSIDE else environ.get("PET_RDZV_BACKEND", "")[:40],
+        typed={name: option for name in COMPARED if (option := named(environ, name)) != name},
     )
     if use in (INSIDE, STATIC):
         return known
@@ -193,8 +200,8 @@ def observe(host: Host, ctx: Context) -> Hosting:
         raise CannotObserve("names are looked up on the live machine only")
     until = time.monotonic() + max(0.1, ctx.seconds - RESERVE)
     inquiry, own = LookupBatch(until, ctx.mark), host.hostname()
-    source, port = "PET_RDZV_ENDPOINT" if use else "MASTER_ADDR", ""
-    endpoint = environ.get(source, "")
+    source, port = ENDPOINT if use else "MASTER_ADDR", ""
+    endpoint, source = environ.get(source, ""), named(environ, source)
     if use:
         endpoint, port = endpoint_of(endpoint)
     endpoint = (endpoint or ctx.master_addr)[:253]
@@ -268,7 +275,7 @@ def judge(world: World[Hosting], expect: Expect) -> Iterator[Found]:
     if len(seen) < 2:
         return
     for variable, values in _values_to_compare(seen):
-        yield from _judge_equal(world, variable, values)
+        yield from _judge_equal(world, _as_typed(seen, variable), values)
     would = {n: h for n, h in seen.items() if h.use in (C10D, UNKNOWN)}
     planned = any(h.use == C10D for h in would.values())
     if planned and len(would) == len(world.topology.nodes):
@@ -288,7 +295,13 @@ def _values_to_compare(seen: Mapping[str, Hosting]) -> Iterator[tuple[str, dict[
     # where it is not set the command line may say the same
     yield "PET_RDZV_BACKEND", {n: h.backend for n, h in planned.items() if h.backend}
     c10d = {n: h.port for n, h in planned.items() if h.use == C10D}
-    yield "PET_RDZV_ENDPOINT", c10d
+    yield ENDPOINT, c10d
+
+
+def _as_typed(seen: Mapping[str, Hosting], variable: str) -> str:
+    """The variable, or the option of torchrun's that was typed on each node in its place."""
+    options = {h.typed.get(variable, "") for h in seen.values()}
+    return variable if "" in options else min(options)
 
 
 def _judge_equal(
@@ -303,7 +316,7 @@ def _judge_equal(
     ]
     if agreed.value is not None:
         said.append(f"{quoted(agreed.value, 60)} on {parties(list(agreed.holders), SHOWN)}")
-    of = "the port of " if variable == "PET_RDZV_ENDPOINT" else ""
+    of = "the port of " if variable in (ENDPOINT, _as_typed(world.seen, ENDPOINT)) else ""
     odd = [n for nodes in agreed.odd.values() for n in nodes]
     yield Found(
         "rendezvous-differs",

@@ -67,7 +67,9 @@ MAY_IMPORT: Mapping[str, Set[str]] = {
         "output", "engine", "process", "config", "identity", "domains.job", "domains.settings",
         "domains.collectives", "domains.gpu",
     },
-    "attach": {"rehearsal", "engine", "process", "config", "domains.job", "domains.net"},
+    "attach": {
+        "rehearsal", "engine", "process", "config", "identity", "domains.job", "domains.net",
+    },
     "cli": {"*"},
     "__main__": {"cli", "process"},
     "__init__": set(),
@@ -317,10 +319,10 @@ def test_who_starts_and_ends_processes() -> None:
     ends = {"process.pool", "process.worker", probe, noting}
     ends |= {"process.signals", "rehearsal.workdir"}
     assert used["kill"] | used["killpg"] == ends
-    assert used["execvp"] == {"cli.main"}
+    assert used["execvpe"] == {"cli.main"}
     assert used["execv"] == {"process.worker"}  # a fork server becomes the job's Python
     others = {
-        n for n in used if re.match(r"exec(?!vp?$)|spawn|posix_spawn|forkpty|system$|popen$", n)
+        n for n in used if re.match(r"exec(?!(v|vpe)$)|spawn|posix_spawn|forkpty|system$|popen$", n)
     }
     assert others == set()
 

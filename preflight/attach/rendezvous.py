@@ -10,11 +10,11 @@ import os
 import pickletools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from preflight.attach.launcher_options import LauncherOptions, launcher_options
 from preflight.domains.job.joining import ELSEWHERE, LAUNCHER, RANK, Joining
 from preflight.domains.job.record import Frame
 from preflight.domains.net.dns import addresses, c10d_order, look_up
 from preflight.host import Host
+from preflight.identity.launcher_options import LauncherOptions, launcher_options
 from preflight.redact import redact
 from preflight.rehearsal import procfs
 from preflight.rehearsal.store_client import NoStore, read_keys

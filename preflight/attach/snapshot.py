@@ -17,7 +17,6 @@ from typing import Any
 
 from preflight.attach import debug_server, gpu_lines, ras_client, rendezvous
 from preflight.attach.debug_server import Servers
-from preflight.attach.launcher_options import LauncherOptions
 from preflight.domains.job.collective_order import crossed_groups
 from preflight.domains.job.hang import NEW_GROUP
 from preflight.domains.job.joining import Joining
@@ -32,6 +31,7 @@ from preflight.domains.job.record import (
     WatchedCommand,
 )
 from preflight.domains.job.stack_sites import BACKWARD, UNNUMBERED, with_arguments
+from preflight.identity.launcher_options import LauncherOptions
 from preflight.model import CannotObserve
 from preflight.process.worker import Channel
 from preflight.rehearsal import aggregate, client, procfs, pyspy, sampling

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Mapping
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -22,6 +23,7 @@ from preflight.config.resolve import Flags
 from preflight.engine import agent
 from preflight.engine.agent import Ending, Wish
 from preflight.humanize import one_of
+from preflight.identity.launcher_options import as_variables
 from preflight.judge import verdict
 from preflight.model import PreflightError, Report, Verdict
 from preflight.output import files, terminal
@@ -92,6 +94,9 @@ def gate(
     """Run the checks and, if the verdict is READY, start CMD in place of preflight."""
     if not command[0]:
         raise PreflightError("CMD is an empty word")
+    inherited = dict(os.environ)
+    if not given["slurm"] and not given["hosts"]:
+        os.environ.update(as_variables(command, inherited))
     with agent.session(ctx.obj) as workers:
         if (error := files.not_startable(workers, command[0])) is not None:
             raise typer.Exit(reporting.not_started(command[0], error))
@@ -99,7 +104,7 @@ def gate(
     ctx.obj.release()  # a signal that comes from here on ends us before CMD, or CMD
     wanted = (Verdict.READY, Verdict.UNDECIDED) if start_undecided else (Verdict.READY,)
     if ended.verdict in wanted and not ctx.obj.name:
-        _exec_command(command)
+        _exec_command(command, inherited)
     code = reporting.exit_code(given["exit_style"], ended, problems, ctx.obj)
     said = f" {one_line(command[0])} was not started.   exit {code}"
     console.say(redact.without(said, redact.secrets(os.environ, sys.argv)))
@@ -346,7 +351,8 @@ def show_demo(
     """Show what preflight says of a job with one fault: without a cluster, without root."""
     outputs = resolve.outputs(Flags(output=tuple(output or ()), sources={"output": "-o"}), [], "")
     if live:
-        _exec_command([sys.executable, demo.live_script(), "--live", name or "firewall"])
+        script = [sys.executable, demo.live_script(), "--live", name or "firewall"]
+        _exec_command(script, os.environ)
     if name is None:
         printed(terminal.spelled(demo.table()))
         return
@@ -395,7 +401,7 @@ def _run_and_publish(
     return ended, reporting.reported(workers, ended, given)
 
 
-def _exec_command(command: list[str]) -> NoReturn:
+def _exec_command(command: list[str], environ: Mapping[str, str]) -> NoReturn:
     """Replace this process: no parent stays behind, streams and signals are the command's own."""
     if os.getpid() == 1:
         reap_orphans()
@@ -403,7 +409,7 @@ def _exec_command(command: list[str]) -> NoReturn:
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     try:
-        os.execvp(command[0], command)
+        os.execvpe(command[0], command, environ)
     except OSError as error:
         raise typer.Exit(reporting.not_started(command[0], error)) from None
 

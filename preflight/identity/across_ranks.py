@@ -12,6 +12,7 @@ from preflight.humanize import plural
 from preflight.identity.addresses import endpoint_parts, loopback
 from preflight.identity.consistency import BACKEND, ENDPOINT, SHOWN, Env, size_mismatch
 from preflight.identity.discover import C10D_PORT, FLAG, nodes_by_flag
+from preflight.identity.launchers import OPTIONS
 from preflight.model import Confidence, Found, Status, Subject, Topology
 from preflight.sanitize import quoted
 
@@ -36,8 +37,9 @@ def faults_across_ranks(
     for name, compared in envs_of.items():
         for env, saw in _not_the_usual(compared, name, trust_first=name != "WORLD_SIZE"):
             values = ", ".join(part.removeprefix(f"{name}=") for part in saw.split(" · "))
-            expected = f"one {name} for all ranks"
-            yield env.fault("world-differs", saw, expected, name=name, values=values)
+            label = name.replace(ENDPOINT, env.named(ENDPOINT))
+            saw, expected = saw.replace(name, label), f"one {label} for all ranks"
+            yield env.fault("world-differs", saw, expected, name=label, values=values)
     yield from _master_addr_faults(envs, top)
     yield from _local_size_faults(envs, top)
     yield from _world_size_faults(envs, top)
@@ -51,7 +53,8 @@ def _of_endpoints(envs: list[Env]) -> list[Env]:
         host, port = endpoint_parts(env.values.get(ENDPOINT, ""))
         port = port or (str(C10D_PORT) if env.values.get(BACKEND) == "c10d" else "")
         if host and port and "MASTER_ADDR" not in env and not env.started_by_torchrun:
-            found.append(replace(env, values={ENDPOINT_PORT: port}))
+            values = {ENDPOINT_PORT: port, OPTIONS: env.values.get(OPTIONS, "")}
+            found.append(replace(env, values=values))
     return found
 
 
@@ -135,7 +138,9 @@ def _not_the_usual(envs: list[Env], name: str, *, trust_first: bool) -> Iterator
     groups: dict[str, list[Env]] = {}
     for env in envs:
         if name in env:
-            groups.setdefault(env.values[name].strip(), []).append(env)
+            number = env.number(name)  # `+3` and `03` are 3 to int(), as torch reads them
+            said = env.values[name].strip() if number is None else str(number)
+            groups.setdefault(said, []).append(env)
     if len(groups) < 2:
         return
     ranks = {value: sum(len(e.keys) for e in group) for value, group in groups.items()}

@@ -106,7 +106,10 @@ def _flaw_of_number(text: str) -> str:
         if any(int(p, 8) != int(p) for p in zeros):  # 01 is 1 either way
             return "a number that begins with 0 is read as octal"
         return ""
-    return "" if text == "127.1" else "it is no IPv4 address"
+    short = 1 < len(parts) < 4 and all(re.fullmatch(r"0|[1-9]\d{0,7}", p) for p in parts)
+    if short and all(int(p) < 256 for p in parts[:-1]) and int(parts[-1]) < 256 ** (5 - len(parts)):
+        return ""  # 127.1 is 127.0.0.1: the last number fills up what is left
+    return "it is no IPv4 address"
 
 
 def loopback(text: str) -> bool:

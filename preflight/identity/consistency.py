@@ -15,12 +15,15 @@ from preflight.identity.addresses import endpoint_parts, every_address, flaw, lo
 from preflight.identity.discover import FLAG, NO_GPU, RANKS_LIMIT, nodes_by_flag
 from preflight.identity.launchers import (
     OPEN_MPI,
+    OPTIONS,
     OUTER,
     PMI,
     PMIX,
     SLURM,
+    TORCHRUN_TO_COME,
     Launcher,
     leftovers,
+    named,
 )
 from preflight.model import (
     Confidence,
@@ -80,6 +83,7 @@ NAMES = (
     *NUMBERS,
     "MASTER_ADDR",
     *PORTS,
+    OPTIONS,
     ELASTIC,
     STORE,
     *PET,
@@ -123,7 +127,17 @@ class Env:
 
     def say(self, *names: str) -> str:
         """`RANK='0' · SLURM_PROCID='1'` of those that are there."""
-        return " · ".join(f"{n}={quoted(self.values[n])}" for n in names if n in self.values)
+        there = [name for name in names if name in self.values]
+        return " · ".join(f"{self.named(n)}={quoted(self.values[n])}" for n in there)
+
+    def named(self, name: str) -> str:
+        """The variable, or the option of the torchrun that is to come."""
+        return named(self.values, name)
+
+    def given(self, name: str) -> str:
+        """What to type before a value of it."""
+        option = self.named(name)
+        return f"export {name}=" if option == name else f"torchrun {option}="
 
     @property
     def started_by_torchrun(self) -> bool:
@@ -221,7 +235,8 @@ def _range_faults(env: Env, top: Topology) -> Iterator[Found]:
     node = env.number("PET_NODE_RANK")
     if node is not None and "PET_NNODES" in env and node >= env.most_nodes:
         names = ("PET_NODE_RANK", "PET_NNODES")
-        yield env.fault("out-of-range", env.say(*names), "PET_NODE_RANK below PET_NNODES")
+        wanted = " below ".join(map(env.named, names))
+        yield env.fault("out-of-range", env.say(*names), wanted)
 
 
 def _port_faults(env: Env, top: Topology) -> Iterator[Found]:
@@ -233,7 +248,8 @@ def _port_faults(env: Env, top: Topology) -> Iterator[Found]:
         least = 0 if name != "MASTER_PORT" or env.number("WORLD_SIZE") == 1 else 1
         if port is None or not least <= port <= 65535:
             wanted = "a number from 1 to 65535"
-            yield env.fault("port-invalid", env.say(name), wanted, name=name, right="29500")
+            given = env.given(name)
+            yield env.fault("port-invalid", env.say(name), wanted, given=given, right="29500")
         elif value != value.strip():
             yield env.fault("number-whitespace", env.say(name), "digits only")
 
@@ -255,13 +271,17 @@ def _endpoint_faults(env: Env, top: Topology) -> Iterator[Found]:
         least = 1 if several or backend == "static" else 0
         if found is None or not least <= found <= 65535:
             wanted = f"HOST:PORT, with a port from {least} to 65535"
-            yield env.fault("port-invalid", env.say(ENDPOINT), wanted, name=ENDPOINT, right=right)
+            given = env.given(ENDPOINT)
+            yield env.fault("port-invalid", env.say(ENDPOINT), wanted, given=given, right=right)
     elif backend in ("", "static"):
         # torchrun's default is static; its command line may name another backend
-        status = None if backend else Status.WARN
         saw = f"{env.say(ENDPOINT, BACKEND)} · no port"
+        # of what gate has read all options are known
+        backend = backend or ("static" if OPTIONS in env else "")
+        status = None if backend else Status.WARN
         sure = Confidence.LIKELY if backend else Confidence.POSSIBLE
-        missing = env.fault("port-missing", saw, "HOST:PORT", status, sure, right=right)
+        fields = {"given": env.given(ENDPOINT), "name": env.named(ENDPOINT), "right": right}
+        missing = env.fault("port-missing", saw, "HOST:PORT", status, sure, **fields)
         other = () if backend else ("torchrun is given --rdzv-backend c10d, where 29400 is meant",)
         yield missing.with_(alternatives=other)
 
@@ -280,7 +300,8 @@ def _address_faults(env: Env, top: Topology) -> Iterator[Found]:
     for name, host in _meeting_hosts(env):
         if why := flaw(host):
             saw = f"{env.say(name)}: {why}"
-            yield env.fault("address-malformed", saw, "one host's name or address", name=name)
+            said = env.named(name)
+            yield env.fault("address-malformed", saw, "one host's name or address", name=said)
         elif name != ENDPOINT and every_address(host) and env.holds_first:
             continue  # rank 0 listens at all addresses, and reaches itself there
         elif loopback(host) and (found := _several_nodes(env, name, top)):
@@ -291,7 +312,8 @@ def _address_faults(env: Env, top: Topology) -> Iterator[Found]:
                 "an address that the other nodes can reach",
                 status,
                 Confidence.CERTAIN if status is None else Confidence.POSSIBLE,
-                name=name,
+                name=env.named(name),
+                given=env.given(name),
                 first=_first_host_of_slurm(env),
                 what=NO_MACHINE if every_address(host) else "a loopback address",
             )
@@ -518,17 +540,27 @@ def _torchrun_faults(env: Env, top: Topology) -> Iterator[Found]:
     least = number(said.partition(":")[0]) or 0
     # --nodes 1 is how one looks at this node alone
     if count > 1 and least and not least <= count <= env.most_nodes:
-        saw, wanted = f"{env.say('PET_NNODES')} · {FLAG} {count}", f"PET_NNODES={count}, or not set"
+        name, given = env.named("PET_NNODES"), env.given("PET_NNODES")
+        typed = name != "PET_NNODES"
+        saw = f"{env.say('PET_NNODES')} · {FLAG} {count}"
+        wanted = f"{name}={count}" if typed else f"{name}={count}, or not set"
+        sure, right = Confidence.CERTAIN if typed else Confidence.LIKELY, str(count)
         found = env.fault(
-            "node-count-differs", saw, wanted, None, Confidence.LIKELY, right=str(count)
+            "node-count-differs", saw, wanted, None, sure, name=name, given=given, right=right
         )
-        yield found.with_(alternatives=(f"torchrun is given {NNODES}, which counts instead",))
+        other = (f"torchrun is given {NNODES}, which counts instead",)
+        yield found.with_(alternatives=() if typed else other)
+    if left := top.facts.get("job_nodes") if top.launcher == TORCHRUN_TO_COME.name else None:
+        saw = f"{left.source} {left.value} · this run has looked at this node alone"
+        wanted = "--nodes, and --node-rank with another number on each node, from 0"
+        yield env.fault("nodes-unchecked", saw, wanted, nodes=left.value)
     counted = top.facts.get("nproc")
     name = "PET_NPROC_PER_NODE"
-    if env.values.get(name) == "gpu" and counted and counted.source == NO_GPU:
+    if env.values.get(name) == "gpu" and counted and counted.source.endswith(NO_GPU):
         saw, wanted = f"{env.say(name)} · no GPU was found", "a GPU, or the number of ranks"
-        found = env.fault("gpus-absent", saw, wanted, None, Confidence.LIKELY)
-        yield found.with_(alternatives=(f"torchrun is given {NPROC}, which counts instead",))
+        found = env.fault("gpus-absent", saw, wanted, None, Confidence.LIKELY, name=env.named(name))
+        other = (f"torchrun is given {NPROC}, which counts instead",)
+        yield found.with_(alternatives=other if env.named(name) == name else ())
 
 
 def size_mismatch(env: Env, saw: str, launched: int, source: str) -> Found:
@@ -651,7 +683,9 @@ def _leftover_variables(env: Env, top: Topology) -> Iterator[Found]:
         yield env.fault("store-not-served", saw, "both of torchrun's variables, or none")
     if env.number(STANDALONE) and env.most_nodes > 1:
         saw = env.say(STANDALONE, "PET_NNODES")
-        yield env.fault("standalone", saw, "no --standalone on several nodes")
+        typed = env.named(STANDALONE) != STANDALONE
+        act = "torchrun without --standalone" if typed else f"unset {STANDALONE}"
+        yield env.fault("standalone", saw, "no --standalone on several nodes", act=act)
     # one process per rank: what counts is how many of them there are, and env.owned doesn't say
     if "LOCAL_RANK" in env or any(env.number(o.rank[0]) is not None for o in OUTER):
         return

@@ -21,8 +21,10 @@ from preflight.identity.launchers import (
     PMIX,
     SIZELESS,
     SLURM,
+    TORCHRUN_TO_COME,
     Launcher,
     detect,
+    named,
 )
 from preflight.identity.slurm_hosts import first_host
 from preflight.model import Fact, Node, PreflightError, Topology
@@ -43,8 +45,8 @@ FLAG = "--nodes"
 """The source of a number of nodes that whoever started this run has typed."""
 
 NONE_HERE = ", no GPU"
-NO_GPU = f"env PET_NPROC_PER_NODE=gpu{NONE_HERE}"
-"""The source of a number of ranks where torchrun would stop: there is nothing to count."""
+NO_GPU = f"=gpu{NONE_HERE}"
+"""How the source ends of a number of ranks where torchrun would stop: there is nothing to count."""
 
 RANKS_LIMIT = 1 << 20
 """More ranks than any job has: a number beyond it is a typing error."""
@@ -69,8 +71,13 @@ class _Reading:
         for name in names:
             found = re.fullmatch(r"\d{1,7}", self.environ.get(name, "").strip())
             if found and least <= int(found[0]) <= RANKS_LIMIT:
-                return self.noted(what, int(found[0]), f"env {name}")
+                return self.noted(what, int(found[0]), self.source(name))
         return None
+
+    def source(self, name: str) -> str:
+        """What a number is from: a variable, or an option of the torchrun that is to come."""
+        option = named(self.environ, name)
+        return f"env {name}" if option == name else f"torchrun {option}"
 
     def noted(self, what: str, value: int, source: str) -> int:
         self.facts[what] = Fact(str(value), source)
@@ -79,7 +86,7 @@ class _Reading:
     def text(self, what: str, names: tuple[str, ...]) -> str:
         for name in names:
             if value := self.environ.get(name, ""):
-                self.facts[what] = Fact(value[:256], f"env {name}")
+                self.facts[what] = Fact(value[:256], self.source(name))
                 return value[:256]
         return ""
 
@@ -91,7 +98,7 @@ class _Reading:
                 node = self.number("node_rank", self.launcher.node_rank) or 0
                 count = tasks_on(self.environ[name], node)
                 if 0 < count <= RANKS_LIMIT:
-                    return self.noted("nproc", count, f"env {name}")
+                    return self.noted("nproc", count, self.source(name))
         return None
 
     def hosts(self) -> tuple[str, ...]:
@@ -113,16 +120,25 @@ class _Reading:
         will come nobody knows."""
         for name in self.launcher.nodes:
             least, colon, most = self.environ.get(name, "").strip().partition(":")
+            if colon and least != most and self.launcher.name == TORCHRUN_TO_COME.name:
+                return self.alone(f"{least}:{most}", self.source(name))
             if colon and least != most:
                 raise PreflightError(
                     f"{name}={self.environ[name]!r:.40} is a range: "
                     "say with --nodes how many are to meet"
                 )
             if re.fullmatch(r"\d{1,7}", least) and 0 < int(least) <= RANKS_LIMIT:
-                return self.noted("nodes", int(least), f"env {name}")
+                return self.noted("nodes", int(least), self.source(name))
         if hosts := self.hosts():
             return self.noted("nodes", len(hosts), f"hosts in {self.launcher.all_hosts}")
         return None
+
+    def alone(self, nodes: str, source: str) -> int:
+        """This node by itself, though the torchrun that is to come is for several: which one it is,
+        or where they meet, c10d and etcd find out themselves."""
+        self.facts.pop("nodes", None)
+        self.facts["job_nodes"] = Fact(nodes, source)
+        return 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +294,11 @@ def _of_a_node(
         if node_rank is None and rank is not None and nodes != 1:
             source = reading.facts["rank"].source
             node_rank = reading.noted("node_rank", rank, f"{source}, read as the node's")
+    if reading.launcher.name == TORCHRUN_TO_COME.name and (nodes or 1) > 1 and not flags.nodes:
+        place = flags.meet or reading.environ.get("PET_MASTER_ADDR")
+        if node_rank is None or not (place or _torchruns_endpoint(reading)):
+            count = reading.facts["nodes"]
+            nodes, node_rank = reading.alone(count.value, count.source), 0
     reading.facts.pop("rank", None)  # it was none
     nodes = nodes or _single_node(reading)
     if nodes == 1 and flags.nodes is None and "nodes" not in reading.facts:
@@ -313,7 +334,7 @@ def _ranks_here(reading: _Reading, here: int | None, flags: _Flags) -> int:
         return here
     names = reading.launcher.local_size
     word, name = next(((reading.environ.get(n, "").strip(), n) for n in names), ("", ""))
-    said = f"env {name}={word}" if word in NODE_WORDS else ""
+    said = f"{reading.source(name)}={word}" if word in NODE_WORDS else ""
     if word == "cpu":
         return reading.noted("nproc", flags.cpus, f"{said}, CPUs of this node")
     if flags.gpus:
@@ -459,7 +480,7 @@ def _torchruns_endpoint(reading: _Reading) -> tuple[str, int] | None:
     if not found or backend not in ("", "static", "c10d"):
         return None
     addr = found[1].strip("[]")
-    said = reading.facts["master_addr"] = Fact(text, f"env {ENDPOINT}")
+    said = reading.facts["master_addr"] = Fact(text, reading.source(ENDPOINT))
     if found[2] is None and backend != "c10d":
         reading.facts.pop("master_port", None)  # torchrun takes none of these beside an endpoint
         return addr, 0

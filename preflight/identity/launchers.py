@@ -13,6 +13,10 @@ from preflight.frozen import dataclass
 STEP_LIST, JOB_LIST = "SLURM_STEP_NODELIST", ("SLURM_JOB_NODELIST", "SLURM_NODELIST")
 """Node lists of SLURM: in a prolog of 22.05 only the last is there."""
 
+OPTIONS = "PREFLIGHT_TORCHRUN_OPTIONS"
+"""Where preflight has read the options of the torchrun that it is to start, as `gate` does: which
+variables it made of them, and how each was typed (`PET_NNODES=--nnodes …`)."""
+
 NODE_WORDS = ("auto", "gpu", "cpu")
 """What torchrun takes for a number of ranks a node (determine_local_world_size)."""
 
@@ -52,6 +56,12 @@ class Launcher:
     gpus: tuple[str, ...] = ()
     per_node: bool = False
     by_pod: bool = False
+
+
+def named(environ: Mapping[str, str], variable: str) -> str:
+    """How to call a variable: by the option of torchrun that was typed in its place, if any."""
+    pairs = (pair.partition("=") for pair in environ.get(OPTIONS, "").split())
+    return next((option for name, _, option in pairs if name == variable), variable)
 
 
 # a process per rank, with the variables of env://, as torch's init_process_group reads them
@@ -200,8 +210,30 @@ SAGEMAKER = Launcher(
     per_node=True,
 )
 
+# What `gate` has read from the torchrun that it is to start: see OPTIONS. c10d numbers the nodes
+# itself, so that another launcher's number of this one does as well.
+TORCHRUN_TO_COME = Launcher(
+    "torchrun's options",
+    sign=(OPTIONS, "PET_NNODES"),
+    without=("LOCAL_RANK",),
+    node_rank=("PET_NODE_RANK", "SLURM_NODEID", "JOB_COMPLETION_INDEX", "NODE_RANK"),
+    nodes=("PET_NNODES",),
+    local_size=("PET_NPROC_PER_NODE",),
+    job=("SLURM_JOB_ID",),
+    addr=("PET_MASTER_ADDR",),
+    port=("PET_MASTER_PORT",),
+    per_node=True,
+)
 # The first that fits wins: the innermost launcher is the one that started us.
 LAUNCHERS = (
+    # RANK is a pod's number where WORLD_SIZE counts pods
+    replace(
+        TORCHRUN_TO_COME,
+        sign=(*TORCHRUN_TO_COME.sign, "RANK", "WORLD_SIZE"),
+        same=(("WORLD_SIZE", "PET_NNODES"),),
+        node_rank=("PET_NODE_RANK", "RANK"),
+    ),
+    TORCHRUN_TO_COME,
     # `accelerate launch` is torchrun below
     replace(
         ENV,

@@ -13,6 +13,8 @@ from preflight.checks import env_identity
 from preflight.checks.env_identity import Identity
 from preflight.host import Host
 from preflight.identity.consistency import NAMES
+from preflight.identity.discover import discover
+from preflight.identity.launcher_options import as_variables
 from preflight.model import Cause, Confidence, Fact, Kind, Missing, Node, Status, Subject, Topology
 
 conforms(env_identity)
@@ -158,6 +160,10 @@ def typed(nodes: int, size: int, *ranks: int) -> Topology:
 SEVEN, UNEQUAL = typed(2, 8, 4, 3), typed(2, 6, 4, 2)
 THREE_OF_FOUR = typed(3, 12, 4, 4)
 THREE_NODES = several(3, 1, facts={"nodes": Fact("3", "--nodes")})
+TO_COME = as_variables(
+    ["torchrun", "--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=n1:29400", "train.py"], {}
+)
+UNNUMBERED = discover(TO_COME, "n1")
 COUNTED = {"PET_NNODES": "1", "PET_NPROC_PER_NODE": "gpu"}
 
 
@@ -521,6 +527,13 @@ LAUNCHERS = (
         "node-count-differs",
         WARN,
         topology=THREE_NODES,
+    ),
+    Case(
+        "a torchrun for two nodes, of which this one has no number",
+        one(TO_COME),
+        "nodes-unchecked",
+        WARN,
+        topology=UNNUMBERED,
     ),
     Case(
         "GPUs to be counted where there is none",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.fuzzing import EXAMPLES
 from support.proc_tree import NUMBERS, contents
 
-from preflight.attach import launcher_options
+from preflight.identity import launcher_options
 from preflight.rehearsal import procfs
 from preflight.serde import encode
 

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from preflight.attach.launcher_options import launcher_options
 from preflight.attach.rendezvous import participants
+from preflight.identity.launcher_options import launcher_options
 from preflight.rehearsal.store_client import NoStore, read_keys
 
 PYTHON = "/usr/bin/python3"

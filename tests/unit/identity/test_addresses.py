@@ -23,6 +23,8 @@ from preflight.identity.addresses import flaw, loopback
         "1a2b3c4d5e6f",  # a container's id
         "n1.",
         "127.1",
+        "10.0.1",
+        "10.77.65535",
     ],
 )
 def test_hosts(text: str) -> None:
@@ -62,7 +64,9 @@ def test_hosts(text: str) -> None:
         ("10.0.0.017", "octal"),
         ("10.0.0.08", "no IPv4"),
         ("10.0.0.256", "no IPv4"),
-        ("10.0.1", "no IPv4"),
+        ("10.0.65536", "no IPv4"),
+        ("10.256.1", "no IPv4"),
+        ("10.0.", "no IPv4"),
         ("knöten-0", "not a valid host name"),
         ("a" * 300, "not a valid host name"),
         ("9" * 300, "not a valid host name"),

@@ -82,7 +82,7 @@ def test_a_fault_is_that_of_all_ranks_with_the_environment() -> None:
     assert (fault.code, fault.subjects) == ("port-invalid", ranks)
     assert (fault.saw, fault.fields) == (
         "MASTER_PORT='x'",
-        {"name": "MASTER_PORT", "right": "29500"},
+        {"given": "export MASTER_PORT=", "right": "29500"},
     )
 
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from preflight.frozen import dataclass
+from preflight.identity.launchers import OPTIONS
 
 MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 PROGRAMS = ("torchrun",)
@@ -26,7 +27,14 @@ ALIASES = {
     "main-process-port": "master-port",
 }
 """How accelerate calls them."""
-WORDS = 200
+AS_VARIABLES = (
+    *("nnodes", "nproc-per-node", "node-rank", "master-addr", "master-port", "local-addr"),
+    *("rdzv-endpoint", "rdzv-backend", "rdzv-id", "rdzv-conf", "standalone"),
+)
+"""Options of torchrun that say who is in the job and where it meets."""
+ELSEWHERE = ("srun", "mpirun", "mpiexec", "flux", "jsrun", "aprun", "ssh", "docker", "podman")
+"""What starts a command on other machines, or as another one."""
+WORDS, VALUE = 200, 4096
 DEFAULT_PORTS = {"static": "29500", "c10d": "29400"}
 
 
@@ -96,6 +104,44 @@ def launcher_options(argv: Sequence[str], environ: Mapping[str, str]) -> Launche
     )
 
 
+def as_variables(argv: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """What a torchrun that is yet to be started goes by, in the variables that stand for its
+    options (PET_NNODES …), and in OPTIONS how each of these was typed; the defaults of a static
+    rendezvous, too, which MASTER_ADDR and MASTER_PORT do not change. Empty for another command
+    (`accelerate launch` has its numbers from a file, too)."""
+    words = _without_interpreter(argv[:WORDS])
+    if words is None or words[0].startswith("accelerate") or argv[0] in ELSEWHERE:
+        return {}
+    typed: dict[str, str] = {}
+    given: dict[str, str] = {}
+    for word, name, value in _options_as_typed(words[1:]):
+        if name in AS_VARIABLES:
+            variable = _variable(name)
+            typed[variable] = word
+            given[variable] = "1" if name in SWITCHES else value[:VALUE]
+    known = {name: value for name, value in environ.items() if name.startswith("PET_")} | given
+    default = DEFAULTS
+    if known.get("PET_RDZV_BACKEND", "static") == "static" and not known.get("PET_STANDALONE"):
+        default = default | STATIC
+        if not known.get("PET_RDZV_ENDPOINT"):
+            default = default | STATIC_ENDPOINT
+    for name, value in default.items():
+        if not known.get(_variable(name)):
+            given[_variable(name)] = value
+            typed[_variable(name)] = f"--{name}"
+    return given | {OPTIONS: " ".join(f"{name}={word}" for name, word in typed.items())}
+
+
+DEFAULTS = {"nnodes": "1", "nproc-per-node": "1"}
+STATIC = {"node-rank": "0"}
+STATIC_ENDPOINT = {"master-addr": "127.0.0.1", "master-port": DEFAULT_PORTS["static"]}
+"""What torchrun takes without these options; all three are of torch/distributed/run.py."""
+
+
+def _variable(option: str) -> str:
+    return f"PET_{option.upper().replace('-', '_')}"
+
+
 def _without_interpreter(argv: Sequence[str]) -> tuple[str, ...] | None:
     """`torchrun …`, `python -m torch.distributed.run …`; None of another program."""
     for i, word in enumerate(argv[:8]):
@@ -115,16 +161,21 @@ def _without_interpreter(argv: Sequence[str]) -> tuple[str, ...] | None:
 
 def _options(words: Sequence[str]) -> list[tuple[str, str]]:
     """Name and value of the options before the script."""
+    return [(name, value) for _, name, value in _options_as_typed(words)]
+
+
+def _options_as_typed(words: Sequence[str]) -> list[tuple[str, str, str]]:
+    """The same, with the option as it was typed first."""
     found = []
     rest = iter(words)
     for word in rest:
         if not word.startswith("-"):
             break
-        name, equals, value = word.lstrip("-").partition("=")
-        name = name.replace("_", "-")
+        word, equals, value = word.partition("=")
+        name = word.lstrip("-").replace("_", "-")
         if name not in SWITCHES and not equals:
             value = next(rest, "")
-        found.append((ALIASES.get(name, name), value))
+        found.append((word, ALIASES.get(name, name), value))
     return found
 
 

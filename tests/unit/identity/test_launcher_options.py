@@ -1,0 +1,140 @@
+"""The options of a torchrun that is yet to be started are read as torchrun reads them."""
+
+from __future__ import annotations
+
+import pytest
+
+from preflight.identity.consistency import Env, faults
+from preflight.identity.discover import discover
+from preflight.identity.launcher_options import as_variables
+from preflight.identity.launchers import OPTIONS, named
+from preflight.model import PreflightError, Topology
+
+C10D = "--rdzv-backend=c10d --rdzv-endpoint=n1:29400"
+
+
+def read(line: str, **environ: str) -> dict[str, str]:
+    return environ | as_variables(line.split(), environ)
+
+
+def found(line: str, environ: dict[str, str] | None = None, **flags: object) -> Topology:
+    return discover(read(line, **(environ or {})), "n2", **flags)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python train.py --nnodes 2",
+        "srun torchrun --nnodes 2 train.py",
+        "accelerate launch --num_machines 2 train.py",
+        "python train.py torchrun",
+        "",
+    ],
+)
+def test_another_command_says_nothing(line: str) -> None:
+    assert as_variables(line.split(), {}) == {}
+
+
+def test_what_is_typed_stands_for_its_variable() -> None:
+    line = "/opt/bin/torchrun --nnodes 2 --nproc_per_node=4 --rdzv_id=7 train.py --node-rank 3"
+    told = read(line)
+    assert (told["PET_NNODES"], told["PET_NPROC_PER_NODE"], told["PET_RDZV_ID"]) == ("2", "4", "7")
+    assert named(told, "PET_RDZV_ID") == "--rdzv_id"
+    assert named(told, "MASTER_ADDR") == "MASTER_ADDR"
+    assert told["PET_NODE_RANK"] == "0"  # torchrun's default: what follows the script is its own
+
+
+def test_an_option_counts_before_the_variable_of_its_name() -> None:
+    told = read("torchrun --nnodes=2 train.py", PET_NNODES="4", PET_NPROC_PER_NODE="8")
+    assert (told["PET_NNODES"], told["PET_NPROC_PER_NODE"]) == ("2", "8")
+    assert named(told, "PET_NPROC_PER_NODE") == "PET_NPROC_PER_NODE"
+
+
+def test_one_node_is_at_torchruns_own_port() -> None:
+    top = found("python -m torch.distributed.run --nproc-per-node 4 train.py", {"MASTER_PORT": "9"})
+    assert (top.size, top.ranks_of("n2"), top.master_port) == (4, (0, 1, 2, 3), 29500)
+    assert top.launcher == "torchrun's options"
+    assert top.facts["nproc"].source == "torchrun --nproc-per-node"
+
+
+def test_without_a_number_of_ranks_torchrun_starts_one() -> None:
+    assert found("torchrun train.py", gpus=8).size == 1
+    assert found("torchrun --nproc-per-node gpu train.py", gpus=8).size == 8
+
+
+def test_a_static_rendezvous() -> None:
+    line = "torchrun --nnodes=2 --node_rank=1 --master_addr=n1 --master_port=29511 train.py"
+    top = found(line, {"MASTER_ADDR": "elsewhere"})
+    assert (top.size, top.ranks_of("n2")) == (2, (1,))
+    assert (top.master_addr, top.master_port) == ("n1", 29511)
+    assert top.facts["node_rank"].source == "torchrun --node_rank"
+
+
+def test_torchrun_does_not_read_master_addr() -> None:
+    top = found("torchrun --nnodes=2 --node-rank=1 train.py", {"MASTER_ADDR": "n1"})
+    assert top.master_addr == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        {"SLURM_NODEID": "1"},
+        {"JOB_COMPLETION_INDEX": "1"},
+        {"NODE_RANK": "1"},
+        {"RANK": "1", "WORLD_SIZE": "2"},
+    ],
+)
+def test_who_is_told_its_number_elsewhere_meets_at_the_endpoint_of_c10d(
+    number: dict[str, str],
+) -> None:
+    top = found(f"torchrun --nnodes=2 {C10D} train.py", number)
+    assert (top.size, top.ranks_of("n2")) == (2, (1,))
+    assert (top.master_addr, top.master_port) == ("n1", 29400)
+
+
+def test_flags_say_it_as_well() -> None:
+    top = found(f"torchrun --nnodes=1:4 {C10D} train.py", nodes=2, node_rank=1)
+    assert (top.size, top.ranks_of("n2"), top.master_addr) == (2, (1,), "n1")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"torchrun --nnodes=2 {C10D} train.py",
+        f"torchrun --nnodes=1:4 {C10D} train.py",
+        "torchrun --nnodes=2 --rdzv-backend=etcd-v2 --rdzv-endpoint=etcd:2379 train.py",
+    ],
+)
+def test_a_node_without_a_number_is_looked_at_alone_and_says_so(line: str) -> None:
+    top = found(line, {"RANK": "1", "WORLD_SIZE": "16"})
+    assert (top.size, top.ranks_of("n2"), top.master_addr) == (1, (0,), "127.0.0.1")
+    assert top.master_port != 29400
+    env = Env(read(line), 1, False, "n2", ("n2/0",), top)
+    assert [fault.code for fault in faults(env, top)] == ["nodes-unchecked"]
+
+
+def test_ranks_of_an_outer_launcher_are_not_those_to_come() -> None:
+    task = {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "MASTER_ADDR": "n1"}
+    assert found("torchrun --nproc-per-node 4 train.py", task).launcher == "environment"
+
+
+def test_a_node_beyond_their_number_is_refused_by_its_option() -> None:
+    line = "torchrun --nnodes=2 --node-rank=2 --master-addr=n1 train.py"
+    with pytest.raises(PreflightError, match="node rank 2 .torchrun --node-rank. of 2 nodes"):
+        found(line)
+
+
+def test_findings_speak_of_options() -> None:
+    told = read("torchrun --standalone --nnodes=2 train.py")
+    env = Env(told, 1, False, "n2", ("n2/0",), discover({}, "n2"))
+    (fault,) = (f for f in faults(env, env.top) if f.code == "standalone")
+    assert (fault.saw, fault.fields["act"]) == (
+        "--standalone='1' · --nnodes='2'",
+        "torchrun without --standalone",
+    )
+
+
+def test_hostile_words_are_bounded() -> None:
+    told = as_variables(["torchrun", "--rdzv-id", "x" * 100_000, *["--a"] * 10_000, "t.py"], {})
+    assert len(told["PET_RDZV_ID"]) <= 4096
+    assert named({OPTIONS: "=" * 50 + " PET_NNODES"}, "PET_NNODES") == ""
