@@ -21,7 +21,9 @@ Warns if     a rank waits for its DataLoader in 30 % of its time (in 50 % with a
              so steadily that it must have been a third of it at the first call; a profiler records
              100 steps; half of the parameters of a model in FSDP or more are gathered in 9 of 10
              steps by summon_full_params() or full_tensor(); 9 of 10 blocks of no_sync() have a
-             backward in them and not its forward
+             backward in them and not its forward; the workers of DataLoaders are started again and
+             again, in a quarter of the time; torch.compile compiles one function 8 times, in a
+             fifth of it
 Undecided    fewer than 8 steps or 10 samples; not a rehearsal (preflight rehearse -- CMD)
 Not covered  what a GPU itself takes for its part of a step; whether it waits in NCCL, in steps of
              less than half a second; steps without an optimizer; a rank that is slow now and then;
@@ -50,10 +52,13 @@ from preflight.domains.job.load import (
 )
 from preflight.domains.job.needless import (
     PROFILED,
+    STARTING,
+    compiled_again,
     gathered_each_step,
     left_running,
     needless_work,
     not_skipped,
+    started_again,
 )
 from preflight.domains.job.record import BusyThread, Pace, Volume
 from preflight.expect import Expect
@@ -189,6 +194,27 @@ FINDINGS = {
         text="stop the profiler started at {line!s} after some ten steps, or give it "
         "schedule=torch.profiler.schedule(wait=…, warmup=…, active=…, repeat=1)",
         explains=("job.pace:rank-slow", "job.memory:memory-growth"),
+    ),
+    "workers-restarted": slowing(
+        headline="the workers of a DataLoader are started for every epoch: {seen}",
+        cause="a DataLoader without persistent_workers and short epochs, or one that is made anew "
+        "for each; a dataset that opens or reads much in each new worker",
+        means="no error at all: all ranks wait at the beginning of each epoch until processes are "
+        "there and have read a batch",
+        text="pass persistent_workers=True to the DataLoader used at {line!s}, and make it once; "
+        "or let an epoch be longer",
+        explains=("job.pace:loader-bound",),
+    ),
+    "recompiled": slowing(
+        headline="torch.compile compiles the same function again and again: {seen}",
+        cause="an argument or attribute that changes (a number, a tuple, a shape, a flag), so that "
+        "what was compiled does not fit",
+        means="no error at all: steps that take seconds, on all ranks if one compiles; from "
+        "torch._dynamo.config.recompile_limit on the function runs without torch.compile",
+        text="keep what changes out of the function at {line!s}, mark shapes as dynamic "
+        "(dynamic=True, torch._dynamo.mark_dynamic), or compile its unchanging parts, such as each "
+        "layer; TORCH_LOGS=recompiles shows each reason",
+        explains=("job.pace:rank-slow",),
     ),
     "parameters-gathered": slowing(
         headline="all parameters of a sharded model are gathered in every step: {seen}",
@@ -337,6 +363,8 @@ def judge(world: World[Pace], expect: Expect) -> Iterator[Found]:
     yield from _profiled(needless)
     yield from _gathered(needless)
     yield from _summed_anyway(needless)
+    yield from _restarted(needless)
+    yield from _recompiled(needless)
 
 
 def _ranks(world: World[Pace]) -> tuple[Rank, ...]:
@@ -492,6 +520,42 @@ def _summed_anyway(ranks: Sequence[Rank]) -> Iterator[Found]:
         saw=f"{of} have a backward in them whose forward came before the block",
         expected="forward and backward in one block",
         confidence=Confidence.CERTAIN,
+        fields={"line": str(one.frame or "its line")},
+    )
+
+
+def _restarted(ranks: Sequence[Rank]) -> Iterator[Found]:
+    found = [rank for rank in ranks if started_again(rank.pace.needless.starts)]
+    if not found:
+        return
+    one = max((rank.pace.needless.starts for rank in found), key=lambda one: one.seconds)
+    yield Found(
+        "workers-restarted",
+        tuple(rank.subject for rank in found),
+        saw=f"{plural(one.times, 'time')} after the first, "
+        f"{duration(one.seconds / one.times)} each: "
+        f"{duration(one.seconds)} of {duration(one.within)} · num_workers={found[0].pace.workers}"
+        f" · used at {one.frame or 'an unknown line'}",
+        expected=f"less than {STARTING:.0%} of the time",
+        confidence=Confidence.LIKELY,
+        fields={"line": str(one.frame or "its line")},
+    )
+
+
+def _recompiled(ranks: Sequence[Rank]) -> Iterator[Found]:
+    found = [rank for rank in ranks if compiled_again(rank.pace.needless.compiled)]
+    if not found:
+        return
+    one = max((rank.pace.needless.compiled for rank in found), key=lambda one: one.seconds)
+    why = f" · the latest time, since this was so before: {one.why}" if one.why else ""
+    yield Found(
+        "recompiled",
+        tuple(rank.subject for rank in found),
+        saw=f"{one.frame or 'a function'} was compiled {plural(one.times, 'time')}, in "
+        f"{duration(one.seconds)} of {duration(one.within)}{why}",
+        expected="once or twice",
+        confidence=Confidence.LIKELY,
+        alternatives=("shapes of a fixed set, each of which comes once in the beginning",),
         fields={"line": str(one.frame or "its line")},
     )
 

@@ -5,13 +5,21 @@ field is checked."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from preflight.domains.job.clipping import Clip, Clipping
 from preflight.domains.job.copies import FORWARD, LOAD, CopyUse, ModelCopy
 from preflight.domains.job.discarded import Discarded
-from preflight.domains.job.needless import Gathered, Needless, NoSync, Profiled
+from preflight.domains.job.needless import (
+    Compiled,
+    Gathered,
+    Needless,
+    NoSync,
+    Profiled,
+    WorkerStarts,
+)
 from preflight.domains.job.optimized import Held, Hooks, Loose, Optimized, Scheduler
 from preflight.domains.job.optimizer_settings import (
     GroupSettings,
@@ -27,6 +35,7 @@ from preflight.sanitize import one_line
 NAMES, SCHEDULERS, TIES, WINDOWS = 64, 8, 16, 8
 CLIPS, COPIES, USES, LINES = 32, 8, 8, 16
 OPTIMIZERS, GROUPS, SETTINGS, NUMBERS = 4, 16, 24, 4
+REASON = 120
 MOST = 1 << 40
 """Steps and counts."""
 
@@ -237,8 +246,25 @@ def needless_of(dump: Mapping[str, Any], profiled_before: object = None) -> Need
     match told.get("no_sync"):
         case [int(late), int(right), frame] if 0 <= late < MOST and 0 <= right < MOST:
             no_sync = NoSync(late, right, frame_from_json(frame))
+    starts, compiled = WorkerStarts(), Compiled()
+    match told.get("starts"):
+        case [int(times), float(seconds), float(first), float(latest), frame] if (
+            0 <= times < MOST and 0.0 <= seconds < MOST and 0.0 <= latest - first < MOST
+        ):
+            starts = WorkerStarts(times, seconds, latest - first, frame_from_json(frame))
+    match told.get("compiled"):
+        case [int(times), float(seconds), float(within), str(why), frame] if (
+            0 <= times < MOST and 0.0 <= seconds < MOST and 0.0 <= within < MOST
+        ):
+            compiled = Compiled(times, seconds, within, _reason(why), frame_from_json(frame))
     gathered = tuple(_gathered(told.get("gathered")))
-    return Needless(profiled, gathered, count_of(told, "whole"), no_sync)
+    return Needless(profiled, gathered, count_of(told, "whole"), no_sync, starts, compiled)
+
+
+def _reason(told: str) -> str:
+    """The guard that failed, as Dynamo says it: `0/3: len(keep) == 5   # for i in keep: …`."""
+    guard = told.partition("\n")[0].partition("#")[0]
+    return one_line(re.sub(r"^\d+/\d+: ", "", guard)).strip()[:REASON]
 
 
 def _gathered(told: object) -> Iterator[Gathered]:

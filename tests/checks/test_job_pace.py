@@ -15,7 +15,14 @@ from support.cases import Case, assert_case, context, judged, round_trips, topol
 
 from preflight.check import conforms
 from preflight.checks import job_pace
-from preflight.domains.job.needless import Gathered, Needless, NoSync, Profiled
+from preflight.domains.job.needless import (
+    Compiled,
+    Gathered,
+    Needless,
+    NoSync,
+    Profiled,
+    WorkerStarts,
+)
 from preflight.domains.job.record import (
     BusyThread,
     Frame,
@@ -32,6 +39,7 @@ from preflight.serde import encode
 
 conforms(job_pace)
 
+HERE = Frame("/home/u/train.py", 24, "main", own=True)
 BACKWARD = Frame("/home/u/train.py", 40, "main", own=True)
 TOKENS = Frame("/home/u/train.py", 31, "tokenise", own=True)
 FINE = Pace(
@@ -172,6 +180,11 @@ HEALTHY = (
             ("a profile of 10 steps", Needless(Profiled(40, 10, TOKENS))),
             ("every third step", Needless(gathered=(Gathered(TOKENS, 1, 60, 20),))),
             ("no_sync with its forward", Needless(no_sync=NoSync(0, 180))),
+            ("long epochs", Needless(starts=WorkerStarts(9, 3.0, 60.0))),
+            ("a second epoch", Needless(starts=WorkerStarts(3, 3.0, 5.0))),
+            ("a kind of shapes in turn", Needless(compiled=Compiled(7, 30.0, 40.0))),
+            ("compiled in the beginning", Needless(compiled=Compiled(9, 30.0, 200.0))),
+            ("a small function", Needless(compiled=Compiled(9, 2.0, 4.0))),
         )
     ),
     Case("hardly more, in many calls", growing(calls=67, late=1.101e6, rises=1.0, all=1216)),
@@ -258,6 +271,16 @@ CASES = (
                 Needless(gathered=(Gathered(TOKENS, 1, 60, 60),)),
             ),
             ("no_sync around the backward", "no-sync-late", Needless(no_sync=NoSync(180))),
+            (
+                "workers for each epoch",
+                "workers-restarted",
+                Needless(starts=WorkerStarts(9, 3.1, 5.4, HERE)),
+            ),
+            (
+                "a list that is another one each time",
+                "recompiled",
+                Needless(compiled=Compiled(16, 20.0, 44.0, "len(keep) == 4", HERE)),
+            ),
         )
     ),
     Case(

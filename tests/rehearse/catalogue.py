@@ -659,7 +659,7 @@ FAULTS = (
             args=(how,),
             word=how,
             launcher=SHELL,
-            may_warn=("rank-slow",),
+            may_warn=("rank-slow", "loader-bound"),
             needs=needs,
         )
         for how, code, ranks, needs in (
@@ -667,6 +667,8 @@ FAULTS = (
             ("summons", "parameters-gathered", (0, 1), FSDP2_ON_CPU),
             ("tensors", "parameters-gathered", (0, 1), FSDP2_ON_CPU),
             ("backward", "no-sync-late", (0, 1), ""),
+            ("workers", "workers-restarted", (0, 1), ""),
+            ("lists", "recompiled", (0, 1), ""),
             ("two", "no-sync-late", (0, 1), ""),
         )
     ),
@@ -783,7 +785,7 @@ HEALTHY = (
             ("ties_lost", ("loaded", "again", "purpose", "pruned", "frozen")),
             ("games_shared", ("window",)),
             ("rate_ends", ("last", "cycles", "warmup", "phases")),
-            ("needless_work", ("schedule", "both", "apart", "last")),
+            ("needless_work", ("schedule", "both", "apart", "last", "persistent", "long", "turns")),
             ("gives_own", ("chance", "curriculum", "evaluates")),
             ("copies_apart", ("right", "kept", "shared", "saved", "teacher", "own")),
             ("splits_model", ("right", "summed", "ensemble", "split", "experts")),
@@ -1034,6 +1036,7 @@ AT_LENGTH = frozenset(
         *("second_phase-again", "keys_prefixed-cut", "left_thread-stopped"),
         *(f"needless_work-{how}" for how in ("left", "summons", "tensors", "two", "schedule")),
         *(f"needless_work-{how}" for how in ("both", "apart", "last", "seldom", "gradients")),
+        *(f"needless_work-{how}" for how in ("persistent", "long", "turns")),
         "needless_work-scale",
         *(f"address_replaced-{how}" for how in ("own", "one", "default", "same", "listens")),
         *(f"rate_ends-{how}" for how in ("epochs", "last", "cycles", "warmup", "phases")),

@@ -1,5 +1,6 @@
-"""What a rank pays for in each step without need: a profiler that is left running, parameters of a
-sharded model gathered again and again, gradients summed in spite of no_sync. Pure."""
+"""What a rank pays for again and again without need: a profiler that is left running, parameters of
+a sharded model gathered in each step, gradients summed in spite of no_sync, workers of a DataLoader
+that are started for each epoch, code that torch.compile compiles anew. Pure."""
 
 from __future__ import annotations
 
@@ -17,6 +18,14 @@ HALF = 0.5
 """Part of all parameters that is gathered at a time."""
 BLOCKS, MOST = 8, 0.9
 """Blocks of no_sync without their forward, and the part of all blocks that these are."""
+
+
+STARTS, STARTING = 4, 0.25
+"""How often the workers of DataLoaders are started after the first time, and the part of the time
+since then that goes into it."""
+VERSIONS, COMPILING, MOMENT = 8, 0.2, 15.0
+"""How often one function is compiled, the part of the time since the first compilation that goes
+into it, and the seconds that this must be: everything is compiled at the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +61,29 @@ class NoSync:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerStarts:
+    """Workers of DataLoaders that were started after the first time: how often; seconds until their
+    first batches were there; seconds from the very first such batch to the latest; the line."""
+
+    times: int = 0
+    seconds: float = 0.0
+    within: float = 0.0
+    frame: Frame | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """The function that torch.compile has compiled most often: how often, seconds for it, seconds
+    since the first compilation of all, why the latest time; where it begins."""
+
+    times: int = 0
+    seconds: float = 0.0
+    within: float = 0.0
+    why: str = ""
+    frame: Frame | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Needless:
     """Of one rank. whole: numbers that the parameters of its sharded model have together."""
 
@@ -59,6 +91,8 @@ class Needless:
     gathered: tuple[Gathered, ...] = ()
     whole: int = 0
     no_sync: NoSync = NoSync()
+    starts: WorkerStarts = WorkerStarts()
+    compiled: Compiled = Compiled()
 
 
 def left_running(one: Profiled) -> bool:
@@ -80,6 +114,17 @@ def not_skipped(one: NoSync) -> bool:
     return one.late >= max(BLOCKS, MOST * (one.late + one.right))
 
 
+def started_again(one: WorkerStarts) -> bool:
+    """Whether starting workers takes a good part of the time."""
+    return one.times >= STARTS and one.seconds >= STARTING * one.within > 0
+
+
+def compiled_again(one: Compiled) -> bool:
+    """Whether compiling the same function takes a good part of the time."""
+    return one.times >= VERSIONS and one.seconds >= COMPILING * max(MOMENT, one.within)
+
+
 def needless_work(one: Needless) -> bool:
     found = left_running(one.profiled) or not_skipped(one.no_sync)
+    found = found or started_again(one.starts) or compiled_again(one.compiled)
     return found or gathered_each_step(one.gathered, one.whole) is not None

@@ -1,6 +1,7 @@
-"""What a script pays for in each step without need: a profiler that is left running, all parameters
-of a sharded model gathered again and again, and no_sync() around a backward alone, which does not
-keep DDP from summing its gradients, since that is settled in the forward.
+"""What a script pays for again and again without need: a profiler that is left running, all
+parameters of a sharded model gathered in each step, no_sync() around a backward alone, which does
+not keep DDP from summing its gradients, since that is settled in the forward, workers of a
+DataLoader that are started for each epoch, and code that torch.compile compiles anew.
 
 Only what is called seldom or takes milliseconds itself is looked at; nothing is changed, and an
 error here is swallowed. Loaded from its text beside preflight_responder.py into the user's Python,
@@ -10,9 +11,12 @@ any from 3.8 on: the standard library only.
 import contextlib
 import functools
 import sys
+import time
 
 LINES, NUMBERS = 16, 4096
 """Lines that gather, and parameters of an optimizer."""
+COMPILED, REASON = 64, 400
+"""Compilations that are looked at, and characters of why one was made."""
 
 
 class Needless:
@@ -25,12 +29,17 @@ class Needless:
     forwards  DDP -> how many there were, and whether the latest one has its gradients summed
     late      blocks of no_sync() with a backward in them of such a forward before it
     right     blocks with a forward
+    starts    DataLoader's workers were started: how often after the first time, seconds for that
+              and the first batches, when the very first such batch was there, when the latest, and
+              the user's line
+    starting  id of the iterator whose first batch is yet to come, and seconds that it took to make
     """
 
-    model, place = {}, None  # of preflight_model.py, of the responder
+    model, place, shown = {}, None, None  # of preflight_model.py, and two of the responder
     running, profiled = {}, [0, 0, None]
     gathered, pointers, whole = {}, frozenset(), 0
     forwards, late, right, line = {}, 0, 0, None
+    starts, starting = [0, 0.0, None, 0.0, None], (None, 0.0)
 
 
 def begin():
@@ -38,10 +47,12 @@ def begin():
     Needless.running, Needless.profiled = {}, [0, 0, None]
     Needless.gathered, Needless.pointers, Needless.whole = {}, frozenset(), 0
     Needless.forwards, Needless.late, Needless.right, Needless.line = {}, 0, 0, None
+    Needless.starts, Needless.starting = [0, 0.0, None, 0.0, None], (None, 0.0)
 
 
-def follow(model, place):
-    Needless.model, Needless.place = model, place
+def follow(model, place, shown):
+    """`place`: the user's line that is carried out; `shown`: how a file is called."""
+    Needless.model, Needless.place, Needless.shown = model, place, shown
 
 
 def made():
@@ -201,11 +212,75 @@ def forwarded(ddp):
         Needless.forwards[id(ddp)] = (count + 1, bool(ddp.require_backward_grad_sync))
 
 
+# --- workers of a DataLoader ---
+
+
+def follow_workers(kind):
+    """From now on know how long an iterator with workers takes until its first batch is there."""
+    original = kind.__init__
+
+    @functools.wraps(original)
+    def __init__(self, *args, **kwargs):
+        began = time.monotonic()
+        original(self, *args, **kwargs)
+        Needless.starting = (id(self), time.monotonic() - began)
+
+    kind.__init__ = __init__
+
+
+def came(iterator, began, now):
+    """A batch that was waited for; of an iterator with new workers their start belongs to it."""
+    made, seconds = Needless.starting
+    if made != id(iterator):
+        return
+    Needless.starting = (None, 0.0)
+    starts = Needless.starts
+    if starts[2] is None:
+        starts[2] = now
+    else:
+        starts[0] += 1
+        starts[1] += seconds + now - began
+    starts[3] = now
+    starts[4] = starts[4] or Needless.place()
+
+
+# --- torch.compile ---
+
+
+def compiled():
+    """What Dynamo keeps of its latest compilations: how often each function was compiled, seconds,
+    and why the latest time; and how long ago the first of them began."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    if utils is None:
+        return []
+    by_code, first = {}, None
+    for one in utils.get_compilation_metrics()[-COMPILED:]:
+        if not one.co_filename or not one.start_time:
+            continue  # of a backward pass
+        key = (one.co_filename, one.co_firstlineno, one.co_name)
+        known = by_code.setdefault(key, [0, 0.0, ""])
+        known[0] += 1
+        known[1] += one.entire_frame_compile_time_s or 0.0
+        known[2] = getattr(one, "recompile_reason", None) or ""
+        first = one.start_time if first is None else min(first, one.start_time)
+    if not by_code:
+        return []
+    (path, line, name), most = max(by_code.items(), key=lambda one: one[1][0])
+    place = [Needless.shown(path), line, name[:80], True]
+    return [most[0], round(most[1], 3), round(time.time() - first, 3), most[2][:REASON], place]
+
+
 def told():
     """All that is known, for the record."""
+    try:
+        again = compiled()
+    except Exception:
+        again = []
     return {
         "profiled": longest(),
         "gathered": [list(one) for one in list(Needless.gathered.values())],
         "whole": Needless.whole,
         "no_sync": [Needless.late, Needless.right, Needless.line],
+        "starts": list(Needless.starts),
+        "compiled": again,
     }

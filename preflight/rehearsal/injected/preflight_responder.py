@@ -127,6 +127,7 @@ def imported(name, module, folder):
         Responder.ties["follow_parameters"](module, unless_compiled)
     else:
         watch_loader(module._BaseDataLoaderIter)
+        Responder.needless["follow_workers"](module._MultiProcessingDataLoaderIter)
 
 
 def start(module, folder):
@@ -152,7 +153,7 @@ def start(module, folder):
     Responder.model["Models"].owned_as = Responder.ties["owned_as"]
     Responder.clips["follow"](Responder.model, own_place)
     Responder.phases["follow"](own_place)
-    Responder.needless["follow"](Responder.model, own_place)
+    Responder.needless["follow"](Responder.model, own_place, display_path)
     Responder.copies["follow"](Responder.model, Responder.optimized, own_place)
     Responder.rendezvous["follow_environment"](os, own_place)
     module.init_process_group = announce(module.init_process_group)
@@ -411,6 +412,7 @@ def watch_loader(iterator):
         try:
             Responder.phases["batch"](batch, fresh, began, now)
             Responder.resets["batch"](fresh)
+            Responder.needless["came"](self, began, now)
         except Exception:
             pass
         return batch

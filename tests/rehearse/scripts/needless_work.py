@@ -2,7 +2,10 @@
 a `schedule`. Averaged weights take all parameters of a sharded model: `summons`, or `tensors`;
 healthy: every few steps (`seldom`), gradients of all ranks (`gradients`), one number of a parameter
 (`scale`). no_sync() is around the `backward` alone, or around that of `two` losses; healthy: around
-`both`, the forward and the backward in blocks of their own (`apart`), the `last`"""
+`both`, the forward and the backward in blocks of their own (`apart`), the `last`. Short epochs,
+each with `workers` of its own, that take a while to start; healthy: `persistent` ones, `long`
+epochs. A compiled function for which a list is another one each time (`lists`); healthy: two of
+them, in turn (`turns`)"""
 
 import sys
 import time
@@ -128,12 +131,76 @@ def accumulated() -> None:
             time.sleep(0.05)
 
 
+class Archive(torch.utils.data.Dataset[torch.Tensor]):
+    def __init__(self, samples: int) -> None:
+        self.samples, self.index = samples, None
+
+    def __len__(self) -> int:
+        return self.samples
+
+    def __getitem__(self, number: int) -> torch.Tensor:
+        if self.index is None:
+            time.sleep(0.3)
+            self.index = range(self.samples)
+        return torch.full((16,), float(self.index[number]))
+
+
+def read() -> None:
+    model = DistributedDataParallel(made())
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    epochs, samples = (2, 1600) if HOW == "long" else (10, 32)
+    loader = torch.utils.data.DataLoader(
+        Archive(samples), batch_size=4, num_workers=2, persistent_workers=HOW == "persistent"
+    )
+    for _ in range(epochs):
+        for batch in loader:  # <- here
+            model(batch).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            time.sleep(0.01)
+
+
+class Dropped(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(8))
+
+    def forward(self, batch: torch.Tensor, keep: "tuple[int, ...]") -> torch.Tensor:  # <- here
+        for number in keep:
+            batch = torch.relu(self.layers[number](batch)) + batch
+        return batch
+
+
+def compiled() -> None:
+    torch.manual_seed(0)
+    model = Dropped()
+    model.compile(backend="aot_eager")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    kinds = 2 if HOW == "turns" else 40
+    for step in range(100):
+        number = step % kinds + 1
+        keep = tuple(layer for layer in range(8) if number >> layer & 1)
+        loss = model(torch.randn(4, 16), keep).square().mean()
+        loss.backward()
+        for parameter in model.parameters():
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            dist.all_reduce(parameter.grad.div_(dist.get_world_size()))
+        optimizer.step()
+        optimizer.zero_grad()
+        time.sleep(0.01)
+
+
 if __name__ == "__main__":
     dist.init_process_group("gloo")
     if HOW in ("left", "schedule"):
         profiled()
     elif HOW in ("summons", "tensors", "seldom", "gradients", "scale"):
         averaged()
+    elif HOW in ("workers", "persistent", "long"):
+        read()
+    elif HOW in ("lists", "turns"):
+        compiled()
     else:
         accumulated()
     dist.destroy_process_group()

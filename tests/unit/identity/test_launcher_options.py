@@ -120,7 +120,7 @@ def test_ranks_of_an_outer_launcher_are_not_those_to_come() -> None:
 
 def test_a_node_beyond_their_number_is_refused_by_its_option() -> None:
     line = "torchrun --nnodes=2 --node-rank=2 --master-addr=n1 train.py"
-    with pytest.raises(PreflightError, match="node rank 2 .torchrun --node-rank. of 2 nodes"):
+    with pytest.raises(PreflightError, match=r"node rank 2 .torchrun --node-rank. of 2 nodes"):
         found(line)
 
 

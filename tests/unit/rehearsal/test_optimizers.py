@@ -8,7 +8,14 @@ from preflight.domains.job.clipping import Clip, Clipping
 from preflight.domains.job.copies import CopyUse, ModelCopy
 from preflight.domains.job.discarded import Discarded
 from preflight.domains.job.frame import Frame
-from preflight.domains.job.needless import Gathered, Needless, NoSync, Profiled
+from preflight.domains.job.needless import (
+    Compiled,
+    Gathered,
+    Needless,
+    NoSync,
+    Profiled,
+    WorkerStarts,
+)
 from preflight.domains.job.optimized import Held, Hooks, Optimized, Scheduler
 from preflight.domains.job.optimizer_settings import (
     GroupSettings,
@@ -138,11 +145,19 @@ def test_what_is_paid_for_without_need() -> None:
         "gathered": [line, [None, 1, 2, 1, 0], [LINE, 3, 2, 1, 0], [LINE], 7],
         "whole": 100,
         "no_sync": [180, 0, LINE],
+        "starts": [9, 3.5, 100.0, 160.0, LINE],
+        "compiled": [16, 20.5, 44.0, "0/3: len(keep) == 4   # for i in keep:\nUser stack", LINE],
     }
     assert needless_of({"needless": told}) == Needless(
-        Profiled(40, 400, HERE), (Gathered(HERE, 1, 60, 60),), 100, NoSync(180, 0, HERE)
+        Profiled(40, 400, HERE),
+        (Gathered(HERE, 1, 60, 60),),
+        100,
+        NoSync(180, 0, HERE),
+        WorkerStarts(9, 3.5, 60.0, HERE),
+        Compiled(16, 20.5, 44.0, "len(keep) == 4", HERE),
     )
     assert needless_of({}, [40, 400, LINE]).profiled == Profiled(40, 400, HERE)
     nonsense = {"profiled": [-1, "x", 3], "gathered": "x", "whole": -5, "no_sync": [1]}
+    nonsense |= {"starts": [0, 0.0, None, 0.0, None], "compiled": [2, float("nan"), 1.0, "", LINE]}
     for dump in ({}, {"needless": 3}, {"needless": nonsense}):
         assert needless_of(dump) == Needless()

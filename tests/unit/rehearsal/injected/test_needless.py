@@ -61,7 +61,7 @@ def unless_compiled(ours: Callable[..., Any], original: object) -> Callable[...,
 def job() -> Iterator[Job]:
     job = Job()
     needless.begin()
-    needless.follow({"Models": job.counts}, lambda: LINE)
+    needless.follow({"Models": job.counts}, lambda: LINE, lambda path: path)
     needless.follow_no_sync(SimpleNamespace(DistributedDataParallel=job.module), unless_compiled)
     yield job
     needless.begin()
@@ -102,6 +102,48 @@ def test_the_profiler_that_ran_longest(job: Job) -> None:
     profiler._start_trace()
     job.counts.steps = 200
     assert needless.told()["profiled"] == [75, 125, LINE]
+
+
+def test_workers_that_are_started_again(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(needless.time, "monotonic", lambda: now[0])
+
+    class Iterating:
+        def __init__(self, seconds: float) -> None:
+            now[0] += seconds
+
+    needless.follow_workers(Iterating)
+    assert needless.told()["starts"] == [0, 0.0, None, 0.0, None]
+    for _ in range(3):
+        one = Iterating(1.0)
+        needless.came(object(), now[0], now[0] + 9.0)  # a loader without workers
+        began, now[0] = now[0], now[0] + 2.0
+        needless.came(one, began, now[0])
+        for _ in range(4):
+            needless.came(one, now[0], now[0] + 0.5)
+        now[0] += 7.0
+    assert needless.told()["starts"] == [2, 6.0, 103.0, 123.0, LINE]
+
+
+def test_code_that_is_compiled_again(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    def one(line: int, seconds: float, why: str | None, path: str | None = "m.py") -> object:
+        return SimpleNamespace(
+            co_filename=path,
+            co_firstlineno=line,
+            co_name="forward",
+            entire_frame_compile_time_s=seconds,
+            start_time=1000.0 + seconds,
+            recompile_reason=why,
+        )
+
+    assert needless.compiled() == []
+    many = [one(9, 3.0, None), one(4, 1.0, None), one(4, 2.0, "0/0: x"), one(4, 9.0, None, None)]
+    module = SimpleNamespace(get_compilation_metrics=lambda: many)
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", module)  # type: ignore[arg-type]
+    monkeypatch.setattr(needless.time, "time", lambda: 1041.0)
+    assert needless.told()["compiled"] == [2, 3.0, 40.0, "0/0: x", ["m.py", 4, "forward", True]]
+    many.append(SimpleNamespace())  # of a torch that has other fields
+    assert needless.told()["compiled"] == []
 
 
 def test_parameters_that_are_gathered(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
