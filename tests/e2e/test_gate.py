@@ -233,6 +233,7 @@ import torch.distributed as dist
 dist.init_process_group("gloo")
 ones = torch.ones(3)
 dist.all_reduce(ones)
+assert not any(name.startswith(("PET_", "PREFLIGHT_")) for name in os.environ)
 assert ones.tolist() == [float(dist.get_world_size())] * 3
 line = f"sum of rank {dist.get_rank()} is {int(ones[0])}\\n"
 os.write(1, line.encode())  # at once: the ranks share the pipe
@@ -247,15 +248,14 @@ def free_port() -> int:
 
 
 def torchrun(port: int, folder: Path, *flags: str, **env: str) -> Done:
-    """The line of the README: a gate and the job behind it, on the same port."""
+    """The line of the README: a gate and the job behind it, on the port that its command names."""
     script = folder / "script.py"
     script.write_text(SCRIPT)
     job = (
         *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"),
         *("--master-addr", "127.0.0.1", "--master-port", str(port), str(script)),
     )
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-    return preflight("gate", "--nproc", "2", *flags, "--", *job, env=meeting | env, within=100)
+    return preflight("gate", *flags, "--", *job, env={"OMP_NUM_THREADS": "1"} | env, within=100)
 
 
 @pytest.mark.torch
@@ -263,6 +263,8 @@ def test_torchrun_starts_behind_the_gate_on_the_same_port(tmp_path: Path) -> Non
     done = torchrun(free_port(), tmp_path)
     assert done.code == 0, done
     assert "READY" in done.out
+    assert "1 node, 2 ranks" in done.out
+    assert "identity from torchrun's options" in done.out
     sums = [line for line in done.out.splitlines() if line.startswith("sum of rank")]
     assert sorted(sums) == ["sum of rank 0 is 2", "sum of rank 1 is 2"]
 
