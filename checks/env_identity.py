@@ -290,7 +290,7 @@ FINDINGS = {
         "a server of its own (etcd)",
         means="whether the nodes reach each other, and agree, nobody has seen",
         now="preflight gate --nodes $N --node-rank $I -- torchrun …   on every node",
-        text="say how many nodes there are and which one this is, from 0, so that they meet at the "
+        text="give the number of nodes and of this one, from 0, so that all of them meet at the "
         "command's endpoint, or with --meet HOST:PORT elsewhere",
         status=Status.WARN,
         explains=(),

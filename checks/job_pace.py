@@ -197,7 +197,7 @@ FINDINGS = {
     ),
     "workers-restarted": slowing(
         headline="the workers of a DataLoader are started for every epoch: {seen}",
-        cause="a DataLoader without persistent_workers and short epochs, or one that is made anew "
+        cause="a DataLoader without persistent_workers and short epochs, or one that is made again "
         "for each; a dataset that opens or reads much in each new worker",
         means="no error at all: all ranks wait at the beginning of each epoch until processes are "
         "there and have read a batch",

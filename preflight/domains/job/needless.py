@@ -1,6 +1,6 @@
 """What a rank pays for again and again without need: a profiler that is left running, parameters of
 a sharded model gathered in each step, gradients summed in spite of no_sync, workers of a DataLoader
-that are started for each epoch, code that torch.compile compiles anew. Pure."""
+that are started for each epoch, code that torch.compile compiles again. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What a script pays for again and again without need: a profiler that is left running, all
 parameters of a sharded model gathered in each step, no_sync() around a backward alone, which does
 not keep DDP from summing its gradients, since that is settled in the forward, workers of a
-DataLoader that are started for each epoch, and code that torch.compile compiles anew.
+DataLoader that are started for each epoch, and code that torch.compile compiles again.
 
 Only what is called seldom or takes milliseconds itself is looked at; nothing is changed, and an
 error here is swallowed. Loaded from its text beside preflight_responder.py into the user's Python,
