@@ -40,6 +40,7 @@ from preflight.identity.addresses import loopback
 from preflight.identity.consistency import NAMES, NUMBERS, REPLICAS, SHOWN, Env, faults
 from preflight.model import (
     Blame,
+    Command,
     FindingType,
     Found,
     Measured,
@@ -100,7 +101,7 @@ FINDINGS = {
         who="job author",
         cause="text, 0 or a number above 65535 where a port belongs",
         means='"port must have value from 0 to 65535"; with 0 each rank chooses a different port',
-        now="{given}{right}",
+        now="{given!s}{right}",
         text="set one port for all ranks, outside net.ipv4.ip_local_port_range",
         explains=MEETING,
     ),
@@ -111,7 +112,7 @@ FINDINGS = {
         "is not read where there is an endpoint",
         means='torchrun ends at once: "ValueError: port is missing in endpoint: … Try to specify '
         '--master-port"',
-        now="{given}{right}",
+        now="{given!s}{right}",
         text="write the port into the endpoint on every node, or pass --rdzv-backend c10d",
         status=(Status.FAIL, Status.WARN),
     ),
@@ -129,7 +130,7 @@ FINDINGS = {
         cause="a single-node example run on several nodes",
         means='each node connects to itself: "1/2 clients joined" on rank 0, "The client socket '
         'has timed out … (localhost, …)" elsewhere',
-        now="{given}{first}   on every node",
+        now="{given!s}{first}   on every node",
         text="set {name} to the name or address by which the other nodes reach rank 0's node",
         status=(Status.FAIL, Status.WARN),
         explains=MEETING,
@@ -263,7 +264,7 @@ FINDINGS = {
         cause="a number of an earlier job, in a shell, an env file or a manifest",
         means="with too many torchrun waits for nodes that nobody starts; with too few the rest "
         "wait outside, and the world is smaller than it should be",
-        now="{given}{right}   on every node",
+        now="{given!s}{right}   on every node",
         text="set the number of nodes once for the job, or give it to torchrun alone: --nnodes",
         status=Status.WARN,
     ),
@@ -280,7 +281,7 @@ FINDINGS = {
         who="job author",
         cause="--standalone left over from a single-node job",
         means="every node trains alone and ends without an error",
-        now="{act}",
+        now="{act!s}",
         text="pass --rdzv-backend and --rdzv-endpoint to torchrun instead of --standalone",
     ),
     "nodes-unchecked": FindingType(
@@ -289,9 +290,14 @@ FINDINGS = {
         cause="a rendezvous that numbers the nodes itself (c10d), with as many as may come, or at "
         "a server of its own (etcd)",
         means="whether the nodes reach each other, and agree, nobody has seen",
-        now="preflight gate --nodes $N --node-rank $I -- torchrun …   on every node",
         text="give the number of nodes and of this one, from 0, so that all of them meet at the "
         "command's endpoint, or with --meet HOST:PORT elsewhere",
+        commands=(
+            Command(
+                "preflight gate --nodes $N --node-rank $I -- torchrun --nnodes $N train.py",
+                "every node",
+            ),
+        ),
         status=Status.WARN,
         explains=(),
     ),
