@@ -9,7 +9,8 @@ Looks at     the meeting of all agents at MASTER_ADDR:MASTER_PORT: who came, whe
 Fails if     an agent can't get in: the name does not resolve or its name server does not respond;
              the port refuses, drops or rejects connections; the host is down, there is no route, or
              the agent's interface in that network has no link, or is passed over by a route of
-             another one; another program answers; an address that torch tries first does not
+             another one, in whichever routing table; a search domain or a NAT rule of the agent's
+             node leads to another machine; another program answers; an address that torch tries first does not
              respond. Also if rank 0 does not run on MASTER_ADDR, does not reach itself there (a
              service without hairpin), or that is the loopback, or an address that other nodes have,
              too; rank 0 can't listen; a rank exists twice; WORLD_SIZE differs; an agent is lost,
@@ -47,10 +48,12 @@ from preflight.domains.net.reverse_path import (
     OutgoingWay,
     detours,
     filtered,
+    in_own_network,
     link_down,
     outgoing_way,
 )
-from preflight.domains.net.tcp import reverse_path_drops
+from preflight.domains.net.tcp import asks_for_ecn, reverse_path_drops
+from preflight.domains.net.translation import translated
 from preflight.domains.rendezvous import (
     absent_ranks,
     arrivals,
@@ -106,6 +109,9 @@ SOUGHT = 8
 TRIED = 4
 ADDRESSES_KEPT = 64
 HOSTS_LINES = 4096
+
+NOBODYS_NAME = "preflight-asks-for-a-wildcard"
+"""A host name that no DNS has, unless it has all."""
 
 HERE = "the node of rank 0"
 RUNS = Command("pgrep -af 'preflight|torchrun|python'", "{host}")
@@ -384,6 +390,9 @@ def observe(host: Host, ctx: Context) -> Reach:
     elsewhere: tuple[Probe, ...] = ()
     ways: dict[str, OutgoingWay] = {}
     idle: dict[str, str] = {}
+    near: tuple[str, ...] = ()
+    rewritten: dict[str, str] = {}
+    searched, wildcard, domain_own = "", False, False
     discarded = 0
     outside = not roll.hosts and roll.reached is None
     agent = host.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
@@ -400,8 +409,13 @@ def observe(host: Host, ctx: Context) -> Reach:
         before = reverse_path_drops(host)
         elsewhere = probe_ports(((ip, p) for ip in ips for p in ports), SECONDS_OF_PORTS)
         discarded = reverse_path_drops(host) - before
-        ways = {ip: way for ip in ips if (way := outgoing_way(host, ip))}
+        ways = {ip: way for ip in ips if (way := outgoing_way(host, ip, roll.port))}
         idle = {ip: nic for ip in ips if (nic := link_down(host, ip))}
+        near = tuple(ip for ip in ips if in_own_network(host, ip))
+        rewritten = {ip: attempts.host_port(*to) for ip in ips if (to := translated(ip, roll.port))}
+        searched = _searched(host, roll.name) if roll.ips else ""
+        if searched:
+            wildcard, domain_own = _kind_of_domain(host, searched, roll.ips)
     interface = _interface_of(host, roll.ips) if roll.mine else ""
     return Reach(
         roll=roll,
@@ -412,7 +426,7 @@ def observe(host: Host, ctx: Context) -> Reach:
         routes=routes,
         agent=agent,
         hosts_line=_hosts_line(host, roll.name) if outside or 0 not in roll.ranks else "",
-        searched=_searched(host, roll.name) if outside and roll.ips else "",
+        searched=searched,
         sidecar=_sidecar() if outside or (roll.hosts and _somebody_is_absent(roll)) else "",
         kubernetes="KUBERNETES_SERVICE_HOST" in host.environ,
         interface=interface,
@@ -421,6 +435,11 @@ def observe(host: Host, ctx: Context) -> Reach:
         ways=ways,
         idle=idle,
         detours=_detours(host, interface) if _somebody_is_absent(roll) else (),
+        near=near,
+        wildcard=wildcard,
+        domain_own=domain_own,
+        rewritten=rewritten,
+        ecn=outside and asks_for_ecn(host),
     )
 
 
@@ -442,6 +461,18 @@ def _searched(host: Host, name: str) -> str:
     """The search domain that the resolver has added to the name."""
     asked = look_up(name, partial(search_domain, host, name), SECONDS_OF_NAMES)
     return next(iter(asked.found), "")
+
+
+def _kind_of_domain(host: Host, domain: str, ips: Sequence[str]) -> tuple[bool, bool]:
+    """Whether names below it that nobody made have the same address, and whether this machine's
+    own name there is this machine."""
+    own = host.hostname().partition(".")[0]
+    inquiry = LookupBatch(time.monotonic() + SECONDS_OF_NAMES, lambda _: None)
+    for name in (NOBODYS_NAME, own):
+        inquiry.put(name, name, partial(addresses, host, f"{name}.{domain}"))
+    made_up, mine = (inquiry.take(name).found for name in (NOBODYS_NAME, own))
+    here = _own_addresses(host)
+    return bool({*made_up} & {*ips}), any(ip in here or is_loopback(ip) for ip in mine)
 
 
 def _sidecar() -> str:

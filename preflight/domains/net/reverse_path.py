@@ -15,6 +15,7 @@ from ipaddress import ip_network
 
 from preflight.domains.net.dns import in_network
 from preflight.domains.net.interface_rules import isolated, virtual
+from preflight.domains.net.kernel_route import kernel_route
 from preflight.frozen import dataclass
 from preflight.host import Address, Host, Route
 from preflight.model import CannotObserve
@@ -28,17 +29,19 @@ DETOURS_KEPT = 16
 class OutgoingWay:
     """How this machine sends to an address.
 
-    leaves  the interface of its route, by the main routing table
+    leaves  the interface of its route
     source  the interface that has the address which it sends from: where answers come in
     filter  rp_filter in force on `source`: 0 none, 1 strict, 2 loose
     beside  another interface that has a link, and the address in its network, which `leaves` has
             not; empty where there is none
+    table   the routing table to which an `ip rule` leads; 0: one that every machine has
     """
 
     leaves: str
     source: str
     filter: int
     beside: str = ""
+    table: int = 0
 
     @property
     def answers_are_dropped(self) -> bool:
@@ -58,18 +61,28 @@ class Detour:
     comes: str
 
 
-def outgoing_way(host: Host, ip: str) -> OutgoingWay | None:
-    """None where it can't be told, or `ip` is of IPv6, which has no such filter."""
+def outgoing_way(host: Host, ip: str, port: int = 0) -> OutgoingWay | None:
+    """How a TCP connection to ip:port leaves. None where it can't be told, or `ip` is of IPv6,
+    which has no such filter."""
     if ":" in ip:
         return None
     with contextlib.suppress(OSError, CannotObserve, ValueError):
         mine = host.source_of(ip)
         source = next((i.name for i in host.interfaces for a in i.addresses if a.ip == mine), "")
-        fits = [r for r in host.routes() if ":" not in r.network and _covers(r, ip)]
-        if source and fits:
-            leaves = max(fits, key=lambda r: (r.prefix, -r.metric)).interface
-            return OutgoingWay(leaves, source, _filter(host, source), _beside(host, leaves, ip))
+        leaves, table = _route(host, ip, port)
+        if source and leaves:
+            beside = _beside(host, leaves, ip)
+            return OutgoingWay(leaves, source, _filter(host, source), beside, table)
     return None
+
+
+def _route(host: Host, ip: str, port: int) -> tuple[str, int]:
+    """The interface and the table of a rule, as the kernel says; of a recorded machine the main
+    routing table is all there is."""
+    if host.live and (told := kernel_route(ip, port)) is not None:
+        return told.interface, told.table if told.by_rule else 0
+    fits = [r for r in host.routes() if ":" not in r.network and _covers(r, ip)]
+    return max(fits, key=lambda r: (r.prefix, -r.metric)).interface if fits else "", 0
 
 
 def _beside(host: Host, leaves: str, ip: str) -> str:
@@ -144,6 +157,13 @@ def link_down(host: Host, ip: str) -> str:
         if there and not any(i.running for i in there):
             return there[0].name
     return ""
+
+
+def in_own_network(host: Host, ip: str) -> bool:
+    """Whether an address is in a network of one of this machine's interfaces."""
+    with contextlib.suppress(CannotObserve, ValueError):
+        return any(_in_network(a, ip) for i in host.interfaces for a in i.addresses)
+    return False
 
 
 def _in_network(address: Address, ip: str) -> bool:

@@ -43,6 +43,16 @@ def reverse_path_drops(host: Host) -> int:
     return _counter(host, "IPReversePathFilter")
 
 
+def asks_for_ecn(host: Host) -> bool:
+    """Whether each SYN of this machine asks for ECN, and those that are sent again as well: some
+    firewalls drop them (RFC 3168, section 6.1.1.1). By default none does."""
+    values = (
+        host.read_int(f"/proc/sys/net/ipv4/{name}") for name in ("tcp_ecn", "tcp_ecn_fallback")
+    )
+    asks, again_without = values
+    return asks in (1, 3, 4) and again_without == 0
+
+
 def _counter(host: Host, name: str) -> int:
     lines = (host.read_or_none(NETSTAT) or "").splitlines()
     for names, values in itertools.pairwise(lines):

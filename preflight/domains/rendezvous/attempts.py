@@ -74,6 +74,11 @@ class Reach:
     ways        address -> the interfaces that such an agent sends by and has its answers on
     discarded   answers that its reverse path filter dropped while it tried those other ports
     idle        address -> the interface of such an agent that is in its network, and has no link
+    near        addresses of the meeting point that are in a network of such an agent's interfaces
+    wildcard    names that nobody made lead there as well, where the resolver completes them so
+    domain_own  this machine's hostname, completed by that domain, is this machine
+    rewritten   address -> the one to which the NAT rules of such an agent's machine send it
+    ecn         its SYNs ask for ECN, and it never tries again without (tcp_ecn_fallback=0)
     """
 
     roll: Roll
@@ -93,6 +98,11 @@ class Reach:
     filtered: bool = False
     discarded: int = 0
     detours: tuple[Detour, ...] = ()
+    near: tuple[str, ...] = ()
+    wildcard: bool = False
+    domain_own: bool = False
+    rewritten: Mapping[str, str] = field(default_factory=dict)
+    ecn: bool = False
 
     @property
     def known_by(self) -> str:

@@ -65,6 +65,11 @@ DROPS = "a firewall drops the packets"
 SILENT_HOST = f"{DROPS}, or the host is down"
 """Why nobody answers: where the meeting's host is known, it lives."""
 
+DROPS_ECN = (
+    "a firewall drops SYNs that ask for ECN, as all of this node do: "
+    "net.ipv4.tcp_ecn with net.ipv4.tcp_ecn_fallback=0"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class NotAdmitted:
@@ -74,6 +79,11 @@ class NotAdmitted:
     reach: Reach
     way: AttemptOutcome
     attempt: Attempt | None
+
+    @property
+    def asks_for_ecn(self) -> bool:
+        """Whether that may be why nothing at all came back."""
+        return self.reach.ecn and not any(p.answered for p in self.reach.elsewhere)
 
     def seen_on_the_way(self, view: MeetingView | None) -> str:
         return on_the_way.seen_on_the_way(self.way, self.attempt, self.reach, view)
@@ -213,12 +223,17 @@ def _wrong_address(group: Sequence[NotAdmitted], right: str) -> Found:
     return Found(
         "address-elsewhere",
         tuple(one.here for one in group),
-        saw=" · ".join(f"{o.here.node}: {describe_attempts(o.reach.roll)}" for o in group[:SHOWN])
+        saw=" · ".join(f"{o.here.node}: {_where_to(o)}" for o in group[:SHOWN])
         + f" · the meeting is at {right}",
         expected=f"MASTER_ADDR {first.reach.roll.name[:80]!r} leads to {right}, as on other nodes",
         confidence=Confidence.LIKELY,
         fields=_fields(group, right),
     )
+
+
+def _where_to(one: NotAdmitted) -> str:
+    known = f", by {one.reach.known_by}" if one.reach.known_by else ""
+    return describe_attempts(one.reach.roll) + known
 
 
 # --- the address is right ---
@@ -245,6 +260,10 @@ def _diagnosis(
         return _link_down(group, view)
     if code == on_the_way.DIVERTED:
         return _diverted(group, view)
+    if code == on_the_way.SEARCH_DOMAIN:
+        return _completed(group, view)
+    if code == on_the_way.TRANSLATED:
+        return _rewritten(group, view)
     side, sure = (OWN, Confidence.CERTAIN) if way in NAMES else _side(group, view)
     if way is AttemptOutcome.NO_ROUTE and all(_own_route(one) for one in group):
         # that everybody lacks the way to it is the address's fault
@@ -266,6 +285,8 @@ def _diagnosis(
             f"{first.reach.roll.name[:80]} is {first.attempt.ip} here, by {first.reach.known_by}"
         )
         alternatives = (*alternatives, f"{where}, and may be another machine elsewhere")
+    if way is AttemptOutcome.DROPPED and any(one.asks_for_ecn for one in group):
+        alternatives = (DROPS_ECN, *alternatives)
     own = side == OWN and way not in NOT_THE_NODES
     if way is AttemptOutcome.UNKNOWN:  # of the node alone where others do resolve the name
         own = any(reach.roll.ips for reach in world.seen.values())
@@ -396,15 +417,52 @@ def _diverted(group: Sequence[NotAdmitted], view: MeetingView | None) -> Found:
     ip = first.attempt.ip if first.attempt is not None else ""
     ways = [(one.here, one.reach.ways.get(ip, first.reach.ways[ip])) for one in group]
     way = ways[0][1]
+    rule = f" (an ip rule leads to table {way.table})" if way.table else ""
     return Found(
         on_the_way.DIVERTED,
         tuple(Subject(Kind.NIC, here.node, w.leaves, here.ranks) for here, w in ways),
-        saw=f"{first.here.node} sends to {ip} by {way.leaves}, and has {way.beside} in its network"
-        f" · {_what_they_saw(group, view)}",
+        saw=f"{first.here.node} sends to {ip} by {way.leaves}{rule}, and has {way.beside} in its "
+        f"network · {_what_they_saw(group, view)}",
         expected=f"a route to {ip} by {way.beside}",
         confidence=Confidence.LIKELY,
         alternatives=("a firewall on the way",),
         fields={**_fields(group, ""), "leaves": way.leaves, "nic": way.beside},
+    )
+
+
+def _completed(group: Sequence[NotAdmitted], view: MeetingView | None) -> Found:
+    first = group[0]
+    name, domain = first.reach.roll.name[:80], first.reach.searched[:80]
+    ip = first.attempt.ip if first.attempt is not None else ""
+    saw = f"{name}.{domain} is {ip}"
+    if first.reach.wildcard:
+        saw += f", as any name below {domain}"
+    elsewhere = "nobody answers there, and rank 0 runs on that machine"
+    return Found(
+        on_the_way.SEARCH_DOMAIN,
+        tuple(one.here for one in group),
+        saw=f"{saw}; /etc/hosts has no {name} · {_what_they_saw(group, view)}",
+        expected=f"{name} leads to rank 0's node",
+        confidence=Confidence.LIKELY if first.reach.wildcard else Confidence.POSSIBLE,
+        alternatives=() if first.reach.wildcard else (elsewhere,),
+        fields={**_fields(group, ""), "domain": domain},
+    )
+
+
+def _rewritten(group: Sequence[NotAdmitted], view: MeetingView | None) -> Found:
+    first = group[0]
+    ip = first.attempt.ip if first.attempt is not None else ""
+    target = first.reach.rewritten[ip]
+    right = "the rule is right, and nobody answers there: that machine is down, or a firewall drops"
+    expected = f"a rule that leads to rank 0's node, {view.node}" if view is not None else ""
+    return Found(
+        on_the_way.TRANSLATED,
+        tuple(one.here for one in group),
+        saw=_what_they_saw(group, view),
+        expected=expected or "a rule that leads to rank 0's node, or none",
+        confidence=Confidence.POSSIBLE if view is None else Confidence.LIKELY,
+        alternatives=(right,) if view is None else (),
+        fields={**_fields(group, ""), "target": target},
     )
 
 
@@ -536,6 +594,8 @@ def _what_they_saw(group: Sequence[NotAdmitted], view: MeetingView | None) -> st
         said = who + describe_attempts(one.reach.roll)
         if one.reach.elsewhere and one is group[0]:
             said += f" · other ports there: {describe_probes(one.reach.elsewhere)}"
+        if one.attempt is not None and one.attempt.ip in one.reach.rewritten:
+            said += f" · a NAT rule of this node sends it to {one.reach.rewritten[one.attempt.ip]}"
         if one.reach.sidecar:
             said += f" · a listener here is {one.reach.sidecar}"
         if _own_route(one):

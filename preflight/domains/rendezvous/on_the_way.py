@@ -19,6 +19,7 @@ REVERSE_PATH, FILTERED_THERE, LINK_DOWN = "reverse-path", "reverse-path-host", "
 ANSWERS_FILTERED = "answers-filtered"
 DIVERTED, RETURN_ROUTE = "route-diverted", "return-route-host"
 STORE_NOT_SERVED = "agent-store-missing"
+SEARCH_DOMAIN, TRANSLATED = "search-domain", "address-translated"
 
 SIDECARS = {15001: "Istio's Envoy", 4140: "Linkerd's proxy", 15006: "Istio's Envoy"}
 """Ports of the loopback interface to which a service mesh redirects the connections of a pod."""
@@ -33,7 +34,38 @@ UNREACHED = (
     *(AttemptOutcome.NO_ROUTE, AttemptOutcome.PROHIBITED),
 )
 
+LED_AWAY = (*UNREACHED, AttemptOutcome.REFUSED, AttemptOutcome.NOT_OURS)
+"""What is found at an address that is not the meeting's."""
+
 FINDINGS = {
+    SEARCH_DOMAIN: FindingType(
+        headline="{outside} resolves MASTER_ADDR '{name}' to {ip}, by the search domain {domain}",
+        who="cluster administrator",
+        cause="a short name that neither /etc/hosts nor DNS of this node has, and a search domain "
+        "in /etc/resolv.conf with a wildcard record or another machine of that name",
+        means=TIMED_OUT + " on this node; the others wait for it",
+        text="set MASTER_ADDR to the IP address of rank 0's node, or name it in this node's "
+        "/etc/hosts; remove {domain} from the search line of /etc/resolv.conf",
+        commands=(
+            Command("getent ahosts {name}; getent ahosts {name}.{domain}", "this node"),
+            Command("grep -nE 'search|ndots' /etc/resolv.conf", "this node"),
+        ),
+        blame=Blame.NODE,
+        explains=(*EXPLAINS, "agree.names"),
+    ),
+    TRANSLATED: FindingType(
+        headline="{outside} sends what is for {name}:{port} to {target}, by a NAT rule of its own",
+        who="cluster administrator",
+        cause="a stale rule of kube-proxy, a CNI plugin or a script in nftables, iptables or IPVS",
+        means=TIMED_OUT + " or 'No route to host' on this node; all others wait for it",
+        text="correct that rule, or restart what sets it (kube-proxy, the CNI plugin); set "
+        "MASTER_ADDR to an address of rank 0's node that no rule rewrites",
+        commands=(
+            Command("nft list ruleset | grep -n -e {ip} -e dnat", "this node, as root"),
+            Command("iptables-save -t nat | grep -n -e {ip} -e DNAT", "this node, as root"),
+        ),
+        blame=Blame.NODE,
+    ),
     INTERCEPTED: FindingType(
         headline="a proxy between {name} and {outside} accepts the connections",
         who="platform team",
@@ -172,12 +204,14 @@ FINDINGS = {
         headline="{outside} sends what is for {name} by {leaves}, though {nic} is in its network",
         who="cluster administrator",
         cause="a VPN, a container network or a static route whose route is more specific than that "
-        "of the interface in the same network",
+        "of the interface in the same network, or in a table that an ip rule puts before it",
         means=TIMED_OUT + " or 'No route to host' on this node; all others wait for it",
         text="remove that route (of a VPN: the cluster's network from its accepted or allowed "
         "subnets), or stop what set it while the job runs",
         commands=(
-            Command("ip route get {ip}; ip route show match {ip}", "this node"),
+            Command(
+                "ip route get {ip}; ip rule show; ip route show match {ip} table all", "this node"
+            ),
             Command("ip -brief address", "this node"),
         ),
         blame=Blame.NODE,
@@ -207,6 +241,10 @@ def seen_on_the_way(
         return DATA_LOST
     if way is AttemptOutcome.NOT_OURS and _listens_everywhere(reach, attempt.ip):
         return INTERCEPTED
+    if way in LED_AWAY and _is_completed(way, reach, attempt.ip):
+        return SEARCH_DOMAIN
+    if way in LED_AWAY and _is_rewritten(way, reach, attempt.ip, view):
+        return TRANSLATED
     if way in UNREACHED and attempt.ip in reach.idle:
         return LINK_DOWN
     silent = way in (AttemptOutcome.DROPPED, AttemptOutcome.DEAD)
@@ -268,6 +306,27 @@ def _is_diverted(reach: Reach, ip: str) -> bool:
     """Whether nothing at all came back by a route that leaves past the network of that address."""
     nothing = not any(p.answered for p in reach.elsewhere if p.ip == ip)
     return nothing and ip in reach.ways and bool(reach.ways[ip].beside)
+
+
+def _is_completed(way: AttemptOutcome, reach: Reach, ip: str) -> bool:
+    """Whether a search domain has made another machine's name of MASTER_ADDR: names that nobody
+    made lead there, too, or nobody is there, outside of all networks of this node, by a domain that
+    is not its own. Kubernetes completes every name of a service so."""
+    if not reach.searched or reach.hosts_line:
+        return False
+    if reach.wildcard:
+        return True
+    known = reach.domain_own or reach.kubernetes or ip in reach.near
+    return way in UNREACHED and not known
+
+
+def _is_rewritten(way: AttemptOutcome, reach: Reach, ip: str, view: MeetingView | None) -> bool:
+    """Whether a NAT rule of this machine leads away from the meeting. Who refuses is there: alone,
+    this agent can't know that it is not rank 0's node."""
+    target = reach.rewritten.get(ip, "").rpartition(":")[0].strip("[]")
+    if not target:
+        return False
+    return way in UNREACHED if view is None else target not in view.reach.addresses
 
 
 def came_to_host(reach: Reach, view: MeetingView) -> bool:

@@ -14,6 +14,7 @@ from preflight.domains.net.reverse_path import (
     detour_of,
     detours,
     filtered,
+    in_own_network,
     link_down,
     outgoing_way,
 )
@@ -171,3 +172,10 @@ def test_the_second_nic_of_a_subnet_drops_what_comes_in(
     two(tmp_path, strict, BOTH)
     (tmp_path / "proc/net/fib_trie").write_text(f"Main:\n  +-- 0.0.0.0/0 3 0 5\n{tables}")
     assert filtered(OneSubnet(str(tmp_path), {})) == dropping
+
+
+@pytest.mark.parametrize(
+    ("ip", "near"), [("10.77.3.1", True), ("10.78.0.1", True), ("10.79.0.1", False), ("h", False)]
+)
+def test_an_address_of_an_own_network(tmp_path: Path, ip: str, near: bool) -> None:
+    assert in_own_network(two(tmp_path, {}), ip) is near

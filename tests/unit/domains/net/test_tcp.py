@@ -10,11 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from preflight.domains.net.tcp import (
     NETSTAT,
     UNROUTED,
     ConversationLoop,
     Steps,
+    asks_for_ecn,
     connect_error,
     errno_name,
     listen_overflows,
@@ -136,3 +139,17 @@ def test_full_listen_queues_are_counted(tmp_path: Path) -> None:
     assert reverse_path_drops(host) == 9
     (tmp_path / NETSTAT[1:]).write_text("TcpExt: SyncookiesSent ListenOverflows\nTcpExt: 0\n")
     assert listen_overflows(host) == 0
+
+
+@pytest.mark.parametrize(
+    ("asks", "again_without", "expected"),
+    [("1", "0", True), ("1", "1", False), ("2", "0", False), ("0", "0", False), ("", "", False)],
+)
+def test_syns_that_ask_for_ecn_each_time(
+    tmp_path: Path, asks: str, again_without: str, expected: bool
+) -> None:
+    folder = tmp_path / "proc/sys/net/ipv4"
+    folder.mkdir(parents=True)
+    (folder / "tcp_ecn").write_text(f"{asks}\n")
+    (folder / "tcp_ecn_fallback").write_text(f"{again_without}\n")
+    assert asks_for_ecn(Host(str(tmp_path), {})) is expected

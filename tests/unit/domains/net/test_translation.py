@@ -1,0 +1,42 @@
+"""Where NAT rules of this machine lead a connection, as connection tracking says."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from preflight.domains.net import translation
+from preflight.domains.net.netlink import attribute
+from preflight.domains.net.translation import answers_from, translated
+
+
+def entry(ip: str, port: int) -> bytes:
+    """A connection whose answers are awaited from there."""
+    ends = attribute(1, socket.inet_pton(socket.AF_INET, ip))
+    ports = attribute(1, b"\x06") + attribute(2, port.to_bytes(2, "big"))
+    return attribute(0x8002, attribute(0x8001, ends) + attribute(0x8002, ports))
+
+
+def test_who_is_to_answer() -> None:
+    assert answers_from(entry("10.77.0.44", 29501), socket.AF_INET) == ("10.77.0.44", 29501)
+
+
+@pytest.mark.parametrize("told", [b"", entry("10.77.0.44", 1)[:9], attribute(2, b"xx")])
+def test_an_entry_that_says_nothing(told: bytes) -> None:
+    assert answers_from(told, socket.AF_INET) is None
+
+
+def test_who_answers_himself_is_not_translated(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        monkeypatch.setattr(translation, "asked", lambda *_: bytes(4) + entry("127.0.0.1", port))
+        assert translated("127.0.0.1", port) is None
+        monkeypatch.setattr(translation, "asked", lambda *_: bytes(4) + entry("10.77.0.44", port))
+        assert translated("127.0.0.1", port) == ("10.77.0.44", port)
+        monkeypatch.setattr(translation, "asked", lambda *_: b"")  # not root, or no such module
+        assert translated("127.0.0.1", port) is None
+
+
+def test_no_address_is_not_translated() -> None:
+    assert translated("h1", 1) is None
