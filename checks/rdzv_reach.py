@@ -464,8 +464,8 @@ def _searched(host: Host, name: str) -> str:
 
 
 def _kind_of_domain(host: Host, domain: str, ips: Sequence[str]) -> tuple[bool, bool]:
-    """Whether names below it that nobody made have the same address, and whether this machine's
-    own name there is this machine."""
+    """Whether names below it that nobody made have the same address, and whether its name for this
+    machine leads here."""
     own = host.hostname().partition(".")[0]
     inquiry = LookupBatch(time.monotonic() + SECONDS_OF_NAMES, lambda _: None)
     for name in (NOBODYS_NAME, own):
