@@ -10,12 +10,12 @@ Fails if     an agent can't get in: the name does not resolve or its name server
              the port refuses, drops or rejects connections; the host is down, there is no route, or
              the agent's interface in that network has no link, or is passed over by a route of
              another one, in whichever routing table; a search domain or a NAT rule of the agent's
-             node leads to another machine; another program answers; an address that torch tries first does not
-             respond. Also if rank 0 does not run on MASTER_ADDR, does not reach itself there (a
-             service without hairpin), or that is the loopback, or an address that other nodes have,
-             too; rank 0 can't listen; a rank exists twice; WORLD_SIZE differs; an agent is lost,
-             cut off, hears nothing or was stopped for a while; rank 0's node has too few open files
-             for all agents
+             node leads to another machine; another program answers; an address that torch tries
+             first does not respond. Also if rank 0 does not run on MASTER_ADDR, does not reach
+             itself there (a service without hairpin), or that is the loopback, or an address that
+             other nodes have, too; rank 0 can't listen; a rank exists twice; WORLD_SIZE differs; an
+             agent is lost, cut off, hears nothing, can hardly send or was stopped for a while; rank
+             0's node has too few open files for all agents
 Warns if     an agent arrives 5 s after most others; agents or ranks of another job connect; so many
              connections stay silent that some had to be closed
 Undecided    never by itself: ranks that did not arrive, or arrived too late, are MISSING, with the
@@ -227,6 +227,21 @@ FINDINGS: Mapping[str, FindingType] = {
         text="find out how process {pid} ended (SLURM: sacct -j $SLURM_JOB_ID); exclude {host} if "
         "it happens there again",
         blame=(Blame.UNKNOWN, Blame.NETWORK),
+    ),
+    "sending-slow": FindingType(
+        headline="what {sender} sends to {receiver} crawls at {rate}{why}",
+        who="network administrator",
+        cause="a middlebox that strips the TCP option for window scaling from the handshake, "
+        "net.ipv4.tcp_window_scaling=0 at one end, or a shaper or a very slow link",
+        means="init_process_group may pass; the first large collective or checkpoint hangs until "
+        "its timeout",
+        text="set net.ipv4.tcp_window_scaling=1 on both nodes, and let firewalls between them pass "
+        "TCP options unchanged; compare the link's speed with that of the other nodes",
+        commands=(
+            Command("ss -tino dport = :{port}", "{sender}, while it sends"),
+            Command("sysctl net.ipv4.tcp_window_scaling", "{sender} and {receiver}"),
+        ),
+        blame=Blame.NETWORK,
     ),
     "nothing-received": FindingType(
         headline="packets from {leader} to {host} are lost, and what {host} sends arrives",

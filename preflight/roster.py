@@ -13,6 +13,9 @@ from preflight.model import Mark
 SILENT = "no sign of life"
 """How it begins why somebody was lost of whom nothing was heard any more, not even an end."""
 
+HALFWAY = "in the middle of a message"
+"""How it ends why somebody was lost whose message had not come whole."""
+
 GAVE_UP = "it gave the host up"
 """How an agent's goodbye begins that lost the host of the meeting, and could still say so."""
 
@@ -94,6 +97,21 @@ class Stranger:
 
 
 @dataclass(frozen=True, slots=True)
+class Crawl:
+    """A connection to the meeting's host that still took bytes while nothing was heard any more.
+
+    acked    bytes that the other end's kernel acknowledged within `seconds`
+    queued   bytes that waited to be sent, or to be acknowledged, at the end
+    scaled   whether both ends agreed on TCP window scaling
+    """
+
+    seconds: float
+    acked: int
+    queued: int
+    scaled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Roll:
     """What one agent knows of the meeting when it is over with arriving.
 
@@ -116,6 +134,7 @@ class Roll:
     began       when it went there, by its own wall clock; 0: nobody said
     stood       the longest time for which this agent itself did nothing at all, seconds
     starved     for how many of them it was ready to go on, and had no CPU
+    crawl       how slowly it could send to the host until it gave it up; None: not known, or not so
     offset      as in Arrival, measured by this agent itself against the host's clock
     """
 
@@ -146,4 +165,5 @@ class Roll:
     offset: float | None = None
     uncertainty: float | None = None
     speaker: int = -1
+    crawl: Crawl | None = None
     marks: tuple[Mark, ...] = field(default=())

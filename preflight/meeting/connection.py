@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from preflight.process.lines import LineBuffer
+from preflight.roster import HALFWAY
 from preflight.serde import parsed, weight
 
 PROTOCOL = 1
@@ -130,9 +131,9 @@ class Wire:
         except BlockingIOError:
             return []
         except OSError as error:
-            raise Gone(error.strerror or str(error)) from None
+            raise Gone((error.strerror or str(error)) + self._halfway) from None
         if not data:
-            raise Gone("it closed the connection")
+            raise Gone("it closed the connection" + self._halfway)
         self.received += len(data)
         if len(self.heard) < HEARD_MOST:
             self.heard = (self.heard + data)[:HEARD_MOST]
@@ -141,6 +142,10 @@ class Wire:
         if longest > self.limit or any(weight(line) > LINE_LIMIT for line in lines):
             raise Gone("its line is too long")
         return [self._message(line) for line in lines]
+
+    @property
+    def _halfway(self) -> str:
+        return f", {HALFWAY}: {self.unread} bytes of it came" if self.unread else ""
 
     @property
     def unread(self) -> int:

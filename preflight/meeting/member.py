@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from preflight.domains.net.tcp import unacknowledged_bytes
+from preflight.domains.net.tcp import acknowledged, unacknowledged_bytes
 from preflight.meeting import connection
 from preflight.meeting.connection import Gone, Loop, Wire
 from preflight.meeting.handshake import ours
@@ -38,7 +38,7 @@ from preflight.meeting.protocol import (
     slack,
 )
 from preflight.model import Observation
-from preflight.roster import GAVE_UP, SILENT, Attempt
+from preflight.roster import GAVE_UP, SILENT, Attempt, Crawl
 from preflight.sanitize import escaped
 from preflight.serde import encode, weight
 
@@ -106,6 +106,7 @@ class Attendance:
     seat: Seat | None = None
     over: Mapping[str, Any] | None = None
     lost: str = ""
+    crawl: Crawl | None = None
     host_lost: bool = False
     """Whoever is in the meeting for this agent has lost it, and said so."""
     started: list[str] = field(default_factory=list)
@@ -129,6 +130,8 @@ class Attendance:
     _heard: float = 0.0
     _beat: float = 0.0
     _pings: int = 0
+    _acked: list[tuple[float, int]] = field(default_factory=list)
+    """When each beat was since the other end was last heard, and the bytes it had acknowledged."""
     _kept: int = 0
     _values: dict[str, str] = field(default_factory=dict)
 
@@ -415,11 +418,32 @@ class Attendance:
     def _keep_alive(self, now: float) -> None:
         if now - self._heard > silence(self.agents):
             self.lost = f"{SILENT} for {now - self._heard:.0f} s"
+            self.crawl = self._crawled(now)
             self.leave(f"{GAVE_UP}: {self.lost}")
         elif now - self._beat >= pause(self.agents):
             self._beat = now
+            self._note_acknowledged(now)
             clock = [self.clock.offset, self.clock.uncertainty]
             self._send({"beat": self.mark, "t": time.time(), "clock": clock})
+
+    def _note_acknowledged(self, now: float) -> None:
+        if self._acked and self._acked[0][0] <= self._heard:
+            self._acked.clear()
+        told = acknowledged(self._wire.sock) if self._wire is not None else None
+        if told is not None:
+            self._acked.append((now, told[0]))
+
+    def _crawled(self, now: float) -> Crawl | None:
+        """How slowly the other end takes what we send, if it does to the last while it is not
+        heard: our own beats wait in that queue."""
+        told = acknowledged(self._wire.sock) if self._wire is not None else None
+        if self._wire is None or told is None or len(self._acked) < 2:
+            return None
+        (since, before), (_, lately) = self._acked[0], self._acked[-2]
+        queued = self._wire.unsent + (unacknowledged_bytes(self._wire.sock) or 0)
+        if since <= self._heard or told[0] <= lately or not queued:
+            return None
+        return Crawl(round(now - since, 3), told[0] - before, queued, told[1])
 
     def excuse(self, seconds: float) -> None:
         """We ourselves did not listen for so long."""

@@ -238,6 +238,7 @@ class Company:
             ladder=attending.ladder,
             reached=attending.reached,
             lost=attending.lost,
+            crawl=attending.crawl,
             speaker=seat.speaker if seat is not None and spoken_for else -1,
             offset=clock.offset,
             uncertainty=clock.uncertainty,

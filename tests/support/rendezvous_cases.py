@@ -22,7 +22,7 @@ from preflight.model import (
     Status,
     Topology,
 )
-from preflight.roster import GAVE_UP, Arrival, Attempt, Roll, Stranger
+from preflight.roster import GAVE_UP, HALFWAY, Arrival, Attempt, Crawl, Roll, Stranger
 from support.cases import Case, judged, topology
 
 PORT = 29500
@@ -856,6 +856,33 @@ DISCONNECTED: tuple[Row, ...] = (
         subject="n4",
         about=("n4",),
         sure=Confidence.LIKELY,
+    ),
+    row(
+        "what one sends crawls without window scaling, and the host takes it all the time",
+        here(
+            hosting(*ALL[:3], came(4, lost="Connection reset by peer")),
+            n4=guest(4, lost=QUIET, crawl=Crawl(5.0, 12_000, 90_000, scaled=False)),
+        ),
+        "sending-slow",
+        subject="n4->n1 · port 29500",
+        sure=Confidence.LIKELY,
+        blame=Blame.NETWORK,
+        says=("n1 acknowledged 12 KiB within 5.0 s", "has no TCP window scaling"),
+    ),
+    row(
+        "what one sends crawls, and why can't be told",
+        {"n4": guest(4, lost=QUIET, crawl=Crawl(5.0, 12_000, 90_000))},
+        "sending-slow",
+        sure=Confidence.POSSIBLE,
+        blame=Blame.NETWORK,
+        says=("packets are lost, or the network is that slow", "it has no CPU"),
+    ),
+    row(
+        "one was lost in the middle of a message",
+        here(hosting(*ALL[:3], came(4, lost=f"Connection reset by peer, {HALFWAY}: 900 bytes"))),
+        "lost",
+        sure=Confidence.POSSIBLE,
+        says=("what n4 sends to n1 crawls, and it gave up", "it was killed"),
     ),
     row(
         "one of several fell silent, and a reset reached it: packets were lost between them",

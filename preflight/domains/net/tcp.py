@@ -7,6 +7,7 @@ is trusted.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import itertools
@@ -27,6 +28,9 @@ SND_MSS, PMTU, RTT, TOTAL_RETRANS = 2, 13, 15, 23
 TCP_INFO = struct.Struct("8x24I")
 # tcpi_data_segs_out (since Linux 4.6), and tcpi_rwnd_limited, a 64-bit number (since 4.10)
 DATA_SEGS_OUT, RWND_LIMITED = 156, 176
+# tcpi_options, a byte, and tcpi_bytes_acked, a 64-bit number (since Linux 4.1)
+OPTIONS, BYTES_ACKED = 5, 120
+WINDOW_SCALING = 4  # TCPI_OPT_WSCALE
 
 NETSTAT = "/proc/net/netstat"
 
@@ -98,6 +102,19 @@ def tcp_info(sock: socket.socket) -> TcpInfo | None:
         held=any(data[RWND_LIMITED:]) if len(data) == RWND_LIMITED + 8 else None,
         sent=int.from_bytes(data[DATA_SEGS_OUT : DATA_SEGS_OUT + 4], sys.byteorder),
     )
+
+
+def acknowledged(sock: socket.socket) -> tuple[int, bool] | None:
+    """How many bytes of ours the other end's kernel has acknowledged so far, and whether both ends
+    agreed on window scaling; None where the kernel has no such thing."""
+    with contextlib.suppress(OSError):
+        data = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, BYTES_ACKED + 8)
+        if len(data) == BYTES_ACKED + 8:
+            return (
+                int.from_bytes(data[BYTES_ACKED:], sys.byteorder),
+                bool(data[OPTIONS] & WINDOW_SCALING),
+            )
+    return None
 
 
 def discard_unsent(sock: socket.socket) -> None:

@@ -6,11 +6,11 @@ others tell; with two parties nobody can, unless the connection was ended rather
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from preflight.domains.rendezvous.arrivals import MeetingView, node_of, who
 from preflight.domains.rendezvous.attempts import AttemptOutcome, Reach, host_port, main_outcome
-from preflight.humanize import duration, rank_list
+from preflight.humanize import duration, rank_list, size
 from preflight.model import (
     STARVED,
     Blame,
@@ -22,7 +22,7 @@ from preflight.model import (
     World,
 )
 from preflight.nodeset import folded, same_host
-from preflight.roster import GAVE_UP, SILENT, Arrival, Roll
+from preflight.roster import GAVE_UP, HALFWAY, SILENT, Arrival, Roll
 
 PAUSED = 5.0
 """Seconds; a little less than the silence after which somebody is given up."""
@@ -40,6 +40,9 @@ def lost_agents(world: World[Reach], view: MeetingView | None) -> Iterator[Found
     nodes = {subject.node for finding in still for subject in finding.subjects}
     if view is not None and view.node in nodes:
         return
+    slow = list(_sending_slowly(world, view, nodes))
+    yield from slow
+    nodes |= {subject.node for finding in slow for subject in finding.subjects}
     told: set[str] = set()
     if view is not None:
         gone = [a for a in view.roll.arrivals if a.lost and a.node not in nodes]
@@ -114,6 +117,44 @@ def _and_then(roll: Roll, view: MeetingView | None) -> str:
     return said + "".join(f"; {view.node} had lost it: {why[:80]}" for why in mine if why)
 
 
+# --- the host takes what they send, at a crawl ---
+
+
+def _sending_slowly(
+    world: World[Reach], view: MeetingView | None, known: Collection[str]
+) -> Iterator[Found]:
+    """Agents that gave up a host which went on acknowledging what they sent: it lives, and their
+    own signs of life were still in the queue."""
+    for here, reach in _lost_the_host(world):
+        roll, crawl = reach.roll, reach.roll.crawl
+        if crawl is None or here.node in known or not crawl.seconds:
+            continue
+        host = meeting_host(world, view, here, roll)
+        there = host.node or roll.name[:80]
+        rate = size(int(crawl.acked / crawl.seconds))
+        scaling = "" if crawl.scaled else "; their connection has no TCP window scaling"
+        slow = (
+            "packets are lost, or the network is that slow",
+            f"{there} hardly reads: it has no CPU",
+        )
+        yield Found(
+            "sending-slow",
+            (Subject(Kind.LINK, here.node, ranks=here.ranks, to=there, port=roll.port),),
+            saw=f"{there} acknowledged {size(crawl.acked)} within {duration(crawl.seconds)}, "
+            f"{size(crawl.queued)} were still waiting on {here.node}{scaling} · {roll.lost[:120]}",
+            expected="what each agent sends reaches the host at once",
+            confidence=Confidence.POSSIBLE if crawl.scaled else Confidence.LIKELY,
+            alternatives=slow if crawl.scaled else (),
+            fields={
+                "sender": here.node,
+                "receiver": there,
+                "rate": f"{rate}/s",
+                "port": str(roll.port),
+                "why": "" if crawl.scaled else ": TCP window scaling is off or was stripped",
+            },
+        )
+
+
 # --- guests, as the host has it ---
 
 
@@ -148,6 +189,10 @@ def _lost_guests(
         if arrival.lost.startswith(GAVE_UP) and _fell_silent(arrival.lost):
             yield _deaf(arrival, view, machines)
             continue
+        if HALFWAY in arrival.lost:
+            crawls = f"what {arrival.node} sends to {view.node} crawls, and it gave up"
+            killed = "it was killed, or its machine went down"
+            finding = finding.with_(confidence=Confidence.POSSIBLE, alternatives=(killed, crawls))
         # one to which a reset still came was not cut off: packets were lost, on any part of the way
         reached = arrival.node in alive and not _fell_silent(alive[arrival.node])
         if _fell_silent(arrival.lost) and (machines == 1 or reached):

@@ -17,6 +17,7 @@ from preflight.domains.net.tcp import (
     UNROUTED,
     ConversationLoop,
     Steps,
+    acknowledged,
     asks_for_ecn,
     connect_error,
     errno_name,
@@ -153,3 +154,16 @@ def test_syns_that_ask_for_ecn_each_time(
     (folder / "tcp_ecn").write_text(f"{asks}\n")
     (folder / "tcp_ecn_fallback").write_text(f"{again_without}\n")
     assert asks_for_ecn(Host(str(tmp_path), {})) is expected
+
+
+def test_what_the_other_end_has_acknowledged() -> None:
+    with connection() as (near, _):
+        before, scaled = acknowledged(near) or (-1, False)
+        near.send(bytes(1000))
+        until = time.monotonic() + 5.0
+        while (told := acknowledged(near)) and told[0] < before + 1000:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        assert told == (before + 1000, True)
+        assert scaled
+    assert acknowledged(near) is None
