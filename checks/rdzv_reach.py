@@ -229,7 +229,7 @@ FINDINGS: Mapping[str, FindingType] = {
         blame=(Blame.UNKNOWN, Blame.NETWORK),
     ),
     "sending-slow": FindingType(
-        headline="what {sender} sends to {receiver} crawls at {rate}{why}",
+        headline="what {sender} sends to {receiver} crawls at {rate}: {why}",
         who="network administrator",
         cause="a middlebox that strips the TCP option for window scaling from the handshake, "
         "net.ipv4.tcp_window_scaling=0 at one end, or a shaper or a very slow link",

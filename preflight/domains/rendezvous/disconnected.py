@@ -150,7 +150,9 @@ def _sending_slowly(
                 "receiver": there,
                 "rate": f"{rate}/s",
                 "port": str(roll.port),
-                "why": "" if crawl.scaled else ": TCP window scaling is off or was stripped",
+                "why": f"the network is slow, or {there} hardly reads"
+                if crawl.scaled
+                else "TCP window scaling is off or was stripped",
             },
         )
 
