@@ -75,6 +75,7 @@ from lab.faults import (
     own_name_is,
     own_name_unknown,
     resolver,
+    ruled_tunnel,
     silent_server,
     tunnel,
 )
@@ -403,6 +404,10 @@ WORLDS = (
         breaks={"n1": (Break("a VIP", "ip addr add 192.168.9.9/32 dev eth0"),)},
     ),
     healthy("a VPN of n3 for another network", breaks={"n3": (tunnel("10.200.0.0/16"),)}),
+    healthy(
+        "a VPN of n3 with a table for another network",
+        breaks={"n3": (ruled_tunnel("10.200.0.0/16", 51820),)},
+    ),
     healthy(
         "a permanent ARP entry that is right, and one of a stranger's",
         breaks={

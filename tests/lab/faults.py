@@ -410,6 +410,22 @@ def tunnel(subnet: str) -> Break:
     )
 
 
+def ruled_tunnel(subnet: str, table: int) -> Break:
+    """The same, with the route in a table of its own that an `ip rule` puts before all others."""
+    made = tunnel(subnet)
+    return Break(
+        f"a VPN for {subnet} in table {table}",
+        f"{made.shell} table {table}\nip rule add lookup {table}",
+        f"ip rule del lookup {table}; {made.undo}",
+    )
+
+
+def rewrites(ip: str, to: str) -> Break:
+    """A NAT rule by which what this machine sends to one address goes to another."""
+    chain = _chain("output", f"ip daddr {ip} dnat ip to {to}").replace("filter", "nat")
+    return _table(f"NAT leads from {ip} to {to}", chain)
+
+
 # --- names ---
 
 
