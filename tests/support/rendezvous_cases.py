@@ -1360,6 +1360,22 @@ NOT_ADMITTED: tuple[Row, ...] = (
         says=("n4 sends to 10.0.0.1 by wg0 (an ip rule leads to table 51820), and has eth0",),
     ),
     row(
+        "silence of the one port for which a rule leads elsewhere",
+        {
+            "n2": out(
+                2,
+                DROPPED,
+                elsewhere=MASTER_UP,
+                ways={"10.0.0.1": OutgoingWay("tun7", "tun7", 0, "eth0", 7, by_port=True)},
+            ),
+        },
+        "route-diverted",
+        subject="n2 · tun7",
+        sure=Confidence.LIKELY,
+        blame=Blame.NODE,
+        says=("an ip rule leads to table 7, of some ports only",),
+    ),
+    row(
         "two nodes, and one is not in: either side",
         here(hosting(came(1, 4), size=4), n2=out(2, DROPPED)),
         "dropped",

@@ -35,6 +35,7 @@ class OutgoingWay:
     beside  another interface that has a link, and the address in its network, which `leaves` has
             not; empty where there is none
     table   the routing table to which an `ip rule` leads; 0: one that every machine has
+    by_port other ports of that address are sent to by another interface
     """
 
     leaves: str
@@ -42,6 +43,7 @@ class OutgoingWay:
     filter: int
     beside: str = ""
     table: int = 0
+    by_port: bool = False
 
     @property
     def answers_are_dropped(self) -> bool:
@@ -72,7 +74,8 @@ def outgoing_way(host: Host, ip: str, port: int = 0) -> OutgoingWay | None:
         leaves, table = _route(host, ip, port)
         if source and leaves:
             beside = _beside(host, leaves, ip)
-            return OutgoingWay(leaves, source, _filter(host, source), beside, table)
+            by_port = bool(table) and _route(host, ip, 0)[0] != leaves
+            return OutgoingWay(leaves, source, _filter(host, source), beside, table, by_port)
     return None
 
 

@@ -417,7 +417,8 @@ def _diverted(group: Sequence[NotAdmitted], view: MeetingView | None) -> Found:
     ip = first.attempt.ip if first.attempt is not None else ""
     ways = [(one.here, one.reach.ways.get(ip, first.reach.ways[ip])) for one in group]
     way = ways[0][1]
-    rule = f" (an ip rule leads to table {way.table})" if way.table else ""
+    ports = ", of some ports only" if way.by_port else ""
+    rule = f" (an ip rule leads to table {way.table}{ports})" if way.table else ""
     return Found(
         on_the_way.DIVERTED,
         tuple(Subject(Kind.NIC, here.node, w.leaves, here.ranks) for here, w in ways),

@@ -304,8 +304,9 @@ def _filters_answers(reach: Reach, ip: str) -> bool:
 
 def _is_diverted(reach: Reach, ip: str) -> bool:
     """Whether nothing at all came back by a route that leaves past the network of that address."""
+    way = reach.ways.get(ip)
     nothing = not any(p.answered for p in reach.elsewhere if p.ip == ip)
-    return nothing and ip in reach.ways and bool(reach.ways[ip].beside)
+    return way is not None and bool(way.beside) and (nothing or way.by_port)
 
 
 def _is_completed(way: AttemptOutcome, reach: Reach, ip: str) -> bool:
