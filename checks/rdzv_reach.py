@@ -31,10 +31,12 @@ from __future__ import annotations
 
 import errno
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage, status_of
+from preflight.domains.net.arp import neighbours
 from preflight.domains.net.dns import (
     LookupBatch,
     addresses,
@@ -258,6 +260,17 @@ FINDINGS: Mapping[str, FindingType] = {
         ),
         blame=(Blame.NODE, Blame.NETWORK),
     ),
+    "mac-shared": FindingType(
+        headline="{guests} seem to have one MAC address, {mac}: {host} hears nothing",
+        who="network administrator",
+        cause="virtual machines cloned with their MAC address, or one that was set by hand twice",
+        means="a switch sends frames for both to the one that spoke last: connections stall or "
+        "hang now and then, on either",
+        text="give every interface its own MAC address, in the settings of the hypervisor or of "
+        "the network",
+        commands=(Command("ip -br link", "{guests}"), Command("ip neigh", "{leader}")),
+        blame=Blame.NETWORK,
+    ),
     "agent-paused": FindingType(
         headline="preflight on {host} was stopped for a while: it got no CPU time",
         who="whoever runs {host}",
@@ -454,6 +467,7 @@ def observe(host: Host, ctx: Context) -> Reach:
         wildcard=wildcard,
         domain_own=domain_own,
         rewritten=rewritten,
+        macs=_shared_macs(host, roll) if roll.hosts else {},
         ecn=outside and asks_for_ecn(host),
     )
 
@@ -476,6 +490,13 @@ def _searched(host: Host, name: str) -> str:
     """The search domain that the resolver has added to the name."""
     asked = look_up(name, partial(search_domain, host, name), SECONDS_OF_NAMES)
     return next(iter(asked.found), "")
+
+
+def _shared_macs(host: Host, roll: Roll) -> dict[str, str]:
+    """The guests' addresses for which this machine has a MAC address that it has for another."""
+    found = {n.ip: n.mac for n in neighbours(host, {a.addr for a in roll.arrivals if a.addr})}
+    count = Counter(found.values())
+    return {ip: mac for ip, mac in found.items() if count[mac] > 1}
 
 
 def _kind_of_domain(host: Host, domain: str, ips: Sequence[str]) -> tuple[bool, bool]:

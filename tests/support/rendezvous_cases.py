@@ -26,6 +26,7 @@ from preflight.roster import GAVE_UP, HALFWAY, Arrival, Attempt, Crawl, Roll, St
 from support.cases import Case, judged, topology
 
 PORT = 29500
+MAC = "52:54:00:ab:cd:02"
 QUIET = "no sign of life for 15 s"
 UP = (Probe("10.0.0.4", 22, "ECONNREFUSED", 0.0002), Probe("10.0.0.4", 9, "ECONNREFUSED", 0.0002))
 SILENT = (Probe("10.0.0.4", 22, "ETIMEDOUT", 0.8), Probe("10.0.0.4", 9, "ETIMEDOUT", 0.8))
@@ -893,6 +894,34 @@ DISCONNECTED: tuple[Row, ...] = (
         blame=Blame.NETWORK,
         sure=Confidence.POSSIBLE,
         says=("it lives, and lost n1: Connection reset by peer", "broke at n1", "broke at n4"),
+    ),
+    row(
+        "one heard nothing, and rank 0's node has one MAC address for it and another",
+        here(
+            hosting(
+                *ALL[:3],
+                came(4, lost=f"{GAVE_UP}: {QUIET}"),
+                macs={"10.0.0.3": MAC, "10.0.0.4": MAC},
+            ),
+        ),
+        "mac-shared",
+        about=("n3", "n4"),
+        sure=Confidence.POSSIBLE,
+        blame=Blame.NETWORK,
+        says=(f"n1 has {MAC} for 10.0.0.3 (n3), 10.0.0.4 (n4)",),
+        topology=nodes(1, 2, 3, 4),
+    ),
+    row(
+        "one heard nothing, and a router answers ARP for all of them",
+        here(
+            hosting(
+                *ALL[:3],
+                came(4, lost=f"{GAVE_UP}: {QUIET}"),
+                macs={f"10.0.0.{n}": MAC for n in (2, 3, 4)},
+            ),
+        ),
+        "nothing-received",
+        topology=nodes(1, 2, 3, 4),
     ),
     row(
         "one of several was heard to the end and heard nothing: what comes to it is lost",

@@ -78,6 +78,7 @@ class Reach:
     wildcard    names that nobody made lead there as well, where the resolver completes them so
     domain_own  this machine's hostname, completed by that domain, is this machine
     rewritten   address -> the one to which the NAT rules of such an agent's machine send it
+    macs        on the host: guests' addresses -> the MAC address that several of them have here
     ecn         its SYNs ask for ECN, and it never tries again without (tcp_ecn_fallback=0)
     """
 
@@ -102,6 +103,7 @@ class Reach:
     wildcard: bool = False
     domain_own: bool = False
     rewritten: Mapping[str, str] = field(default_factory=dict)
+    macs: Mapping[str, str] = field(default_factory=dict)
     ecn: bool = False
 
     @property

@@ -189,7 +189,7 @@ def _lost_guests(
             fields={"host": arrival.node, "pid": str(arrival.pid)},
         )
         if arrival.lost.startswith(GAVE_UP) and _fell_silent(arrival.lost):
-            yield _deaf(arrival, view, machines)
+            yield _mac_shared(arrival, view) or _deaf(arrival, view, machines)
             continue
         if HALFWAY in arrival.lost:
             crawls = f"what {arrival.node} sends to {view.node} crawls, and it gave up"
@@ -204,6 +204,30 @@ def _lost_guests(
             yield finding.with_(confidence=Confidence.POSSIBLE, alternatives=mine)
         else:
             yield finding
+
+
+def _mac_shared(arrival: Arrival, view: MeetingView) -> Found | None:
+    """The same of a guest for whose address, and that of another machine, the host has one MAC
+    address: it hears nothing while frames for it go to the other. A router that answers ARP for all
+    (some clouds') is no such thing, but it does so for all."""
+    macs = view.reach.macs
+    mac = macs.get(arrival.addr, "")
+    machines = {a.identity: a for a in view.guests if mac and macs.get(a.addr) == mac}
+    if len(machines) < 2 or (len({a.identity for a in view.guests}) > 2 < len(machines)):
+        return None
+    guests = folded(sorted({a.node for a in machines.values()}))
+    lost = f"packets from {view.node} to {arrival.node} are lost, and a router answers ARP for both"
+    return Found(
+        "mac-shared",
+        tuple(node_of(a) for a in machines.values()),
+        saw=f"{view.node} has {mac} for "
+        + ", ".join(f"{a.addr} ({a.node})" for a in machines.values())
+        + f" · {who(arrival)} said: {arrival.lost[:120]}",
+        expected="a different MAC address for every interface of a network",
+        confidence=Confidence.POSSIBLE,
+        alternatives=(f"{guests} have the same MAC address", lost),
+        fields={"host": arrival.node, "leader": view.node, "guests": guests, "mac": mac},
+    )
 
 
 def _deaf(arrival: Arrival, view: MeetingView, machines: int) -> Found:
