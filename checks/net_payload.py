@@ -5,9 +5,9 @@ Looks at     64 B, 1400 B, 9000 B, 64 KiB and 1 MiB over every edge of net.mesh,
              with its checksum; all but the last over eleven more connections from other source
              ports; the path MTU that the kernel found and the packets that it retransmitted
 Fails if     data from some size on never arrives, although it is retransmitted, on all connections
-             of an edge or on some of them; a seventh or more of what an edge carries is sent again;
-             data arrives corrupted; no node can connect to a port of one, after net.mesh could to
-             another one
+             of an edge or on some of them; a seventh or more of what an edge carries is sent again,
+             or a connection that had carried packets of full size stops for seconds; data arrives
+             corrupted; no node can connect to a port of one, after net.mesh could to another one
 Warns if     some connections lose packets each time that they are used, and others none; it arrives
              late after retransmissions (the kernel found a smaller size that passes:
              net.ipv4.tcp_mtu_probing), or the time is over before all of it has arrived
@@ -102,7 +102,10 @@ PATTERN = bytes(range(251)) * 4200
 
 STALLED, UNANSWERED, DAMAGED, UNFINISHED = "stalled", "unanswered", "damaged", "unfinished"
 SLOW = "slow"
-KNOWN = (OK, SLOW, STALLED, DAMAGED, UNFINISHED)
+STOPPED = "stopped"
+"""Stalled as well, but packets of full size had come through before: no MTU does that."""
+KNOWN = (OK, SLOW, STALLED, STOPPED, DAMAGED, UNFINISHED)
+TRIED = (OK, SLOW, STALLED, STOPPED, UNFINISHED)
 
 # connections of an edge, each from another source port: a path of four shows with 97 % on one edge,
 # and a node has several
@@ -251,7 +254,10 @@ FINDINGS = {
             Command("nft list ruleset; iptables-save", "{node}"),
         ),
         blame=(Blame.NETWORK, Blame.NODE),
-        explains=("net.speed", "world.*", "rdzv.store", "net.mesh:syn-lost"),
+        explains=(
+            *("net.speed", "world.*", "rdzv.store"),
+            *("net.mesh:syn-lost", "net.mesh:connections-limited"),
+        ),
     ),
     "payload-slow": FindingType(
         headline="messages are delayed: {seen}",
@@ -294,7 +300,7 @@ class Sweep:
     """What was sent to node number `to`: seconds of each size that came through, in the order of
     SIZES; why the next one did not (OK: all did; SLOW: it was not sent); packets retransmitted; the
     path MTU, 0: unknown; where many were retransmitted, how many of those that were then sent one
-    at a time, -1: not tried."""
+    at a time, -1: not tried; packets with data that were sent, repetitions included, 0: unknown."""
 
     to: int
     libraries: str
@@ -303,6 +309,7 @@ class Sweep:
     retransmits: int = 0
     mtu: int = 0
     singles: int = -1
+    sent: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,7 +385,7 @@ def _paths(met: Iterable[Dialled], further: Iterable[Dialled]) -> Iterator[Paths
     for (to, _), all_of_it in by_edge.items():
         paths = Paths(
             to,
-            tried=sum(result in (OK, SLOW, STALLED, UNFINISHED) for result, *_ in all_of_it),
+            tried=sum(result in TRIED for result, *_ in all_of_it),
             stalled=sum(result == STALLED for result, *_ in all_of_it),
             clean=sum(result in (OK, SLOW) and not lost for result, lost, *_ in all_of_it),
             lost=sum(_loses(result, lost) for result, lost, *_ in all_of_it),
@@ -390,21 +397,21 @@ def _paths(met: Iterable[Dialled], further: Iterable[Dialled]) -> Iterator[Paths
 
 
 def _loses(result: str, lost: int) -> bool:
-    return result in (OK, UNFINISHED) and lost >= REPEATED
+    return result in (OK, UNFINISHED, STOPPED) and lost >= REPEATED
 
 
 def _sweep_path(sock: socket, ends: float, patience: float) -> Steps[tuple[str, int, bool, bool]]:
     """One of several connections of an edge: how it ended, packets sent again, whether it lost some
     each time, and some of those that were sent one at a time."""
-    _, result, lost, _ = yield from _sweep(sock, ends, patience, PATH_SIZES)
+    _, result, lost, *_ = yield from _sweep(sock, ends, patience, PATH_SIZES)
     again, before = _loses(result, lost), lost
     for _ in range(ROUNDS if again and result == OK else 0):
-        _, more, now, _ = yield from _sweep(sock, ends, patience, PATH_SIZES[-1:])
+        _, more, now, *_ = yield from _sweep(sock, ends, patience, PATH_SIZES[-1:])
         again, before = again and more in (OK, UNFINISHED) and now > before, now
     single = False
     if again and result == OK:
         until = min(ends, time.monotonic() + SINGLES_WITHIN)
-        _, _, now, _ = yield from _sweep(sock, until, patience, (SINGLE,) * SINGLES)
+        _, _, now, *_ = yield from _sweep(sock, until, patience, (SINGLE,) * SINGLES)
         single = now - before >= REPEATED
     return result, lost, again, single
 
@@ -413,35 +420,41 @@ def _sweep_of(dialled: Dialled) -> Sweep:
     """The sweep over one connection; an edge that net.mesh already knows to be closed has sent
     nothing."""
     edge = dialled.edge
-    seconds, result, *more = dialled.answer or ((), edge.result, 0, 0, -1)
+    seconds, result, *more = dialled.answer or ((), edge.result)
     return Sweep(edge.to, edge.libraries, seconds, result, *more)
 
 
 def _sweep_first(
     sock: socket, ends: float, patience: float
-) -> Steps[tuple[tuple[float, ...], str, int, int, int]]:
-    """The first connection of an edge: as _sweep(), and how many packets that were sent one at a
-    time were repeated."""
-    took, result, lost, mtu = yield from _sweep(sock, ends, patience)
+) -> Steps[tuple[tuple[float, ...], str, int, int, int, int]]:
+    """The first connection of an edge: as a Sweep has it."""
+    took, result, lost, mtu, sent = yield from _sweep(sock, ends, patience)
     singles = -1
     if result in (OK, SLOW) and lost >= HEAVY_COUNT:
         until = min(ends, time.monotonic() + SINGLES_WITHIN)
-        _, ended, now, _ = yield from _sweep(sock, until, patience, (SINGLE,) * SINGLES)
+        _, ended, now, *_ = yield from _sweep(sock, until, patience, (SINGLE,) * SINGLES)
         singles = now - lost if ended == OK else -1
-    return took, result, lost, mtu, singles
+    return took, result, lost, mtu, singles, sent
 
 
 def _sweep(
     sock: socket, ends: float, patience: float, sizes: tuple[int, ...] = SIZES
-) -> Steps[tuple[tuple[float, ...], str, int, int]]:
+) -> Steps[tuple[tuple[float, ...], str, int, int, int]]:
+    """Seconds of each size that came through, how it ended, packets sent again, the path MTU, and
+    packets with data that were sent."""
     took: list[float] = []
     result = OK
+    info = tcp_info(sock)
+    # what net.ipv4.tcp_mtu_probing makes of it later passes where full size does not
+    full = info.mss if info else 0
+    left = 0
     try:
         for length in sizes:
             began = time.monotonic()
             data = PATTERN[:length]
             wanted = FRAME.pack(length, zlib.crc32(data))
             rest = memoryview(wanted + data)
+            left = len(rest)
             while rest:
                 try:
                     rest = rest[sock.send(rest) :]
@@ -458,21 +471,27 @@ def _sweep(
     except TimeoutError:
         discard_unsent(sock)
         info = tcp_info(sock)
+        waits = unacknowledged_bytes(sock)
         if time.monotonic() > ends:
             result = UNFINISHED
         else:
             # what the other kernel took is not lost, whatever its process does; what never leaves
             # this one for seconds, though the other has room, is dropped on this machine
-            lost = unacknowledged_bytes(sock) != 0 and (
+            lost = waits != 0 and (
                 info is None or info.retransmits >= REPEATED or info.held is False
             )
-            result = STALLED if lost else UNANSWERED
+            # each size begins with a packet of its own: when the one before has been acknowledged
+            acknowledged = 0 if waits is None else left - len(rest) - waits
+            came = max(acknowledged, *sizes[: len(took)], 0)
+            stalled = STOPPED if 0 < full <= came else STALLED
+            result = stalled if lost else UNANSWERED
     except EOFError:
         result = CLOSED
     except OSError as error:
         result = errno_name(error)
     info = tcp_info(sock)
-    return tuple(took), result, info.retransmits if info else 0, info.mtu if info else 0
+    counts = (info.retransmits, info.mtu, info.sent) if info else (0, 0, 0)
+    return tuple(took), result, *counts
 
 
 def _wait_for_progress(sock: socket, event: int, ends: float, patience: float) -> Steps[None]:
@@ -496,7 +515,9 @@ def judge(world: World[Payload], expect: Expect) -> Iterator[Found]:
     known = {e: s for e, s in sweeps.items() if s.result in KNOWN}
     paths = _paths_by_edge(world)
     most = {e for e, p in paths.items() if e in known and p.clean < CLEAN * p.tried}
-    heavy = {e: share for e in sorted(most) if (share := _heavy_loss(known[e]))}
+    # what stops after many packets may do so only on the one connection that carries most
+    most |= (stops := {e for e, s in known.items() if s.result == STOPPED})
+    heavy = {e: _share(known[e]) for e in sorted(most) if e in stops or _heavy_loss(known[e])}
     # beside one of which it is sure, those of which most connections lose something
     found = suspects(most if heavy else (), known)
     losing = [suspect for suspect in found if {*suspect.edges} & {*heavy}]
@@ -552,18 +573,25 @@ def judge(world: World[Payload], expect: Expect) -> Iterator[Found]:
     yield from _unanswered(world, set(known) | explained)
 
 
-def _heavy_loss(sweep: Sweep) -> float:
-    """The share of packets that an edge sent again, where it is large; else 0."""
+def _heavy_loss(sweep: Sweep) -> bool:
+    """Whether a large share of an edge's packets was sent again."""
     if sweep.result not in (OK, SLOW, UNFINISHED) or sweep.retransmits < HEAVY_COUNT:
-        return 0.0
+        return False
+    share = _share(sweep)
+    if 0 <= sweep.singles < ALONE * share * SINGLES:
+        return False  # most of it was part of a burst: a shaper with a short queue
+    return share >= HEAVY
+
+
+def _share(sweep: Sweep) -> float:
+    """The part of an edge's packets that was sent again."""
+    if sweep.sent:
+        return min(1.0, sweep.retransmits / sweep.sent)
     segment = max((sweep.mtu or 1500) - HEADERS, 500)
     # of a size that did not pass all may have been sent
-    tried = SIZES[: len(sweep.seconds) + (sweep.result == UNFINISHED)]
+    tried = SIZES[: len(sweep.seconds) + (sweep.result in (UNFINISHED, STOPPED))]
     packets = sum(-(-length // segment) for length in tried)
-    share = sweep.retransmits / (packets + sweep.retransmits)
-    if 0 <= sweep.singles < ALONE * share * SINGLES:
-        return 0.0  # most of it was part of a burst: a shaper with a short queue
-    return share if share >= HEAVY else 0.0
+    return sweep.retransmits / max(1, packets + sweep.retransmits)
 
 
 def _lost_at_random(
@@ -597,12 +625,30 @@ def _packets_lost(
 ) -> Found:
     ended = sum(known[e].result == UNFINISHED for e in suspect.edges)
     late = f", and {plural(ended, 'connection')} did not end in time" if ended else ""
+    stops = [known[e] for e in suspect.edges if known[e].result == STOPPED]
+    if stops:
+        late += f", and {plural(len(stops), 'connection')} stopped for seconds"
     node, to = suspect.ends
     at = {BOTH: "to and from", INBOUND: "to"}.get(suspect.at, "from")
     where = f"{at} {node}" if suspect.what == NODE else f"between {node} and {to}"
+    # where the acknowledgements get lost, the other direction repeats what had arrived
+    sure = [e for e in suspect.edges if e in heavy]
+    if suspect.what == LINK and len(sure) == 1:
+        suspect = replace(suspect, edges=tuple(sure))
+        ((node, to),) = sure
+        where = f"from {node} to {to}"
     if suspect.what in (ALL, SPLIT):
         where = "between the nodes"
-    if shares := sorted(heavy[e] for e in suspect.edges if e in heavy):
+    shares = sorted(heavy[e] for e in suspect.edges if e in heavy)
+    cut: tuple[str, ...] = ()
+    if stops and shares[-1] < HEAVY:
+        least = min((SIZES[len(s.seconds) - 1] for s in stops if s.seconds), default=0)
+        after = f" after {size(least)} or more had passed" if least else ""
+        again = sum(s.retransmits for s in stops)
+        saw = f"{plural(len(stops), 'connection')} {where} stopped for seconds{after}, and "
+        saw += f"{plural(again, 'packet')} sent again got no answer"
+        cut = ("a firewall or middlebox that cuts a connection after so much data",)
+    elif shares:
         some = "" if shares[0] == shares[-1] else f"{shares[0]:.0%} to "
         saw = f"{some}{shares[-1]:.0%} of what is sent {where} is sent again{late}"
     else:
@@ -616,7 +662,7 @@ def _packets_lost(
         expected="no packet, or one of thousands",
         blame=suspect.blame,
         confidence=Confidence.POSSIBLE if suspect.what == EITHER else Confidence.LIKELY,
-        alternatives=suspect.alternatives("the port or interface"),
+        alternatives=(*suspect.alternatives("the port or interface"), *cut),
         fields=_advice_fields(world, suspect),
     )
 

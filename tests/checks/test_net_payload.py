@@ -47,7 +47,7 @@ def payload(
         for j in range(count):
             if j != i and (i, j) not in absent:
                 one = (bad or {}).get((i, j), Sweep(0, "Gloo", FINE, "ok", 0, 1500))
-                sweeps.append(Sweep(j, "Gloo", one.seconds, one.result, one.retransmits, one.mtu))
+                sweeps.append(dataclasses.replace(one, to=j))
         ways = (ListenAddress(GLOO, "eth0", f"10.0.0.{i + 1}", 1500),)
         seen[f"n{i}"] = Payload(NodeNumber(i, count), ways, tuple(sweeps))
     return seen
@@ -246,6 +246,43 @@ CASES = (
         4,
         along(4, into(2, 4, ALL_LOSE), payload(4, into(2, 4, A_BIT_LOSSY))),
     ),
+    case(
+        "64 KiB passed between two, in packets of full size, before nothing came for seconds",
+        4,
+        along(4, {(1, 0): Paths(0, 1)}, payload(4, {(1, 0): stopped(4, "stopped", 9)})),
+        "packets-lost",
+        FAIL,
+        "n1->n0",
+    ),
+    case(
+        "one connection of many stops, and the others of the edge lose nothing",
+        4,
+        along(4, {(1, 0): Paths(0, 12, clean=11, lost=1)}, payload(4)),
+    ),
+    case(
+        "some connections stop, others of the same edges lose packets, none is cut by its size",
+        4,
+        along(
+            4,
+            into(2, 4, Paths(0, 12, clean=2, lost=10)),
+            payload(4, into(2, 4, stopped(4, "stopped", 6))),
+        ),
+        "packets-lost",
+        FAIL,
+        "n2",
+    ),
+    case(
+        "what is sent between two is lost in one direction, and acknowledgements with it",
+        4,
+        along(
+            4,
+            {(1, 0): ALL_LOSE, (0, 1): Paths(0, 12, clean=2, lost=2)},
+            payload(4, {(1, 0): LOSSY}),
+        ),
+        "packets-lost",
+        FAIL,
+        "n1->n0",
+    ),
     case("its queues overflow", 4, payload(4, into(2, 4, BULKY))),
     case("a busy machine is no lossy network", 4, payload(4, {(0, 1): late(1.9, 0)})),
     case("one packet again is no fault", 4, payload(4, {(0, 1): late(0.3, 1)})),
@@ -324,6 +361,24 @@ def test_the_size_is_named() -> None:
     assert ": 64 B never arrive" in finding.saw
 
 
+def test_what_stops_after_packets_of_full_size_says_so_and_which_way() -> None:
+    bad = dataclasses.replace(stopped(4, "stopped", 9), sent=60)
+    saw = along(4, {(1, 0): Paths(0, 1)}, payload(4, {(1, 0): bad}))
+    (finding,) = findings(4, saw)
+    assert finding.saw.startswith(
+        "15% of what is sent from n1 to n0 is sent again, and 1 connection stopped for seconds"
+    )
+    assert finding.confidence is Confidence.LIKELY
+
+
+def test_what_is_cut_after_so_much_data_may_be_a_middlebox() -> None:
+    bad = dataclasses.replace(stopped(4, "stopped", 5), sent=180)
+    (finding,) = findings(4, payload(4, {(1, 0): bad}))
+    assert finding.code == "packets-lost"
+    assert "stopped for seconds after 64 KiB or more had passed" in finding.saw
+    assert "cuts a connection" in finding.alternatives[0]
+
+
 def test_with_two_parties_both_ends_are_named() -> None:
     (finding,) = findings(2, payload(2, every(2, stopped(1))))
     assert finding.confidence is Confidence.POSSIBLE
@@ -380,7 +435,7 @@ def other_end(serve: Callable[[socket.socket], None]) -> Iterator[socket.socket]
 
 def swept(
     sock: socket.socket, seconds: float, patience: float = 3.5
-) -> tuple[tuple[float, ...], str, int, int]:
+) -> tuple[tuple[float, ...], str, int, int, int]:
     """The result of the check's conversation on a socket."""
     loop, found = ConversationLoop(), []
 

@@ -32,6 +32,7 @@ AT_LENGTH = frozenset(
         "a sidecar on n2 closes all its connections",
         "an HTTP proxy takes all connections of n2",
         "n2 lets nothing in, and n4 nothing from n3",
+        "n3 drops what a connection from n2 carries after 200 kB",
         "n2 is 60 ms away",
         "n2 has 2 Mbit/s",
         "n2 has 20 Mbit/s, and n3 loses 5 % of what it gets",

@@ -490,6 +490,14 @@ PATHS = (
         also=("net.speed packets-lost",),
         innocent=("n2", "n3"),
     ),
+    WorldFault(
+        "n3 drops what a connection from n2 carries after 200 kB",
+        *("net.payload", "packets-lost", "n3->n2"),
+        says="stopped for seconds after 64 KiB or more had passed",
+        breaks={"n3": [firewall("cut", f"ip saddr {N2} ct original bytes > 200000 drop")]},
+        also=("net.speed",),
+        innocent=("n1",),
+    ),
     mesh(
         "one of three paths into n2 has other rules, and resets",
         "flows-lost",
