@@ -17,11 +17,12 @@ Fails if     a connection is refused, dropped, unanswered or reaches the wrong m
              one fail all at once: a limit of connections, or of new ones per second, lets only some
              of them in; some connections between two nodes pass, and others, from other
              source ports, get no answer or are refused each time
-Warns if     connections succeed only after a lost SYN was retransmitted, among them those that a
-             limit of new connections per second lets in late, or because a node's listen
-             queue was full for a moment; the listener sees a different source address; Gloo's
-             connection fails on a node with GPUs; an interface that NCCL_SOCKET_IFNAME matches does
-             not reach the others, on nodes without GPUs
+Warns if     no node has GPUs, and only connections fail that Gloo does not open: the node with the
+             greater address connects; connections succeed only after a lost SYN was
+             retransmitted, among them those that a limit of new connections per second lets in
+             late, or because a node's listen queue was full for a moment; the listener sees a
+             different source address; Gloo's connection fails on a node with GPUs; an interface
+             that NCCL_SOCKET_IFNAME matches does not reach the others, on nodes without GPUs
 Undecided    a connection was not tested, or answered too late
 Not covered  large packets (net.payload), speed (net.speed), RDMA (net.rdma); more than four
              interfaces of NCCL; ports that are open for single programs only
@@ -80,6 +81,7 @@ from preflight.domains.net.mesh_view import (
     summarise_flows,
     summarise_opened,
     translated,
+    unused,
 )
 from preflight.domains.net.reverse_path import Detour, detours, filtered
 from preflight.domains.net.tcp import listen_overflows
@@ -183,6 +185,19 @@ FINDINGS = {
         text="exclude {node!s} or {to!s}; check the routes, firewall rules and ARP entries for "
         "each other's address on both nodes: one that is PERMANENT outlives a replaced card",
         commands=(WAY, Command("ip neigh show {to_ip}", "{node}")),
+    ),
+    "unused-direction-closed": FindingType(
+        headline="connections from {starts} to {ends} fail, and Gloo opens none in that direction",
+        who="cluster administrator",
+        cause="a firewall that lets only answers in; the node with the greater address of the two "
+        "opens the connections of Gloo",
+        means="this job starts; with other addresses or nodes, with GPUs (NCCL connects in both "
+        "directions) or torch.distributed.rpc it hangs without a message",
+        text=OPEN,
+        commands=(RULES,),
+        status=Status.WARN,
+        blame=(Blame.NODE, Blame.NETWORK),
+        explains=("net.payload",),
     ),
     "link-or-end-closed": replace(
         CLOSED_PATH,
@@ -514,6 +529,9 @@ def _judge_library(world: World[Mesh], view: LibraryMesh) -> Iterator[Found]:
         if wrong_way := misdirected(world, view, suspect):
             yield _misdirected(world, rest, suspect, wrong_way)
             continue
+        if unused(world, view, suspect):
+            yield _unused(world, rest, suspect)
+            continue
         further = view.library in (*MORE, *MORE_OF_GLOO) and suspect.what in (ALL, NODE, EITHER)
         if further or (suspect.what != LINK and len(wrong) == len(suspect.names)):
             wrong = wrong or list(suspect.names)
@@ -769,6 +787,28 @@ def _closed_path(world: World[Mesh], view: LibraryMesh, suspect: Suspect) -> Fou
         alternatives=() if own else suspect.alternatives("a firewall or a route"),
         fields=fields,
         status=edge_status(world, view, [n for e in suspect.edges for n in e]),
+    )
+
+
+def _unused(world: World[Mesh], view: LibraryMesh, suspect: Suspect) -> Found:
+    """The finding about connections that fail and that Gloo does not open between these nodes."""
+    node, to = suspect.ends
+    inward = suspect.at == INBOUND
+    others = "the other nodes"
+    from_to = (others, node) if inward else (node, others) if suspect.what == NODE else (node, to)
+    results = describe_results((view.failed[e] for e in suspect.edges), why=False)
+    first, last = suspect.edges[0]
+    shown = f"{first} has {view.ways[first].ip}, {last} {view.ways[last].ip}"
+    return Found(
+        "unused-direction-closed",
+        suspect.subjects(world.topology),
+        saw=f"{suspect.where(view.tested)}: {results} · Gloo connects from the greater address to "
+        f"the smaller one, and {shown}",
+        expected="connections pass in both directions",
+        blame=suspect.blame,
+        confidence=Confidence.LIKELY,
+        fields=advice_fields(world, view, node if suspect.what == NODE else to, to)
+        | {"starts": from_to[0], "ends": from_to[1]},
     )
 
 

@@ -44,11 +44,18 @@ from preflight.domains.net.fault_localisation import (
     suspects,
     untested_edges,
 )
-from preflight.domains.net.interfaces import ListenAddress, never_dialled
+from preflight.domains.net.interfaces import (
+    ListenAddress,
+    dialled_by_gloo,
+    gloo_alone,
+    needs_none,
+    never_dialled,
+)
 from preflight.domains.net.mesh_probe import (
     CLOSED,
     FRAME,
     OK,
+    REFUSED,
     TIMED_OUT,
     Dialled,
     flows_of_an_edge,
@@ -105,6 +112,7 @@ SLOW = "slow"
 STOPPED = "stopped"
 """Stalled as well, but packets of full size had come through before: no MTU does that."""
 KNOWN = (OK, SLOW, STALLED, STOPPED, DAMAGED, UNFINISHED)
+UNOPENED = (TIMED_OUT, *REFUSED)
 TRIED = (OK, SLOW, STALLED, STOPPED, UNFINISHED)
 
 # connections of an edge, each from another source port: a path of four shows with 97 % on one edge,
@@ -281,6 +289,7 @@ FINDINGS = {
             Command("sysctl net.ipv4.ip_local_port_range", "every node"),
             Command("nft list ruleset; iptables-save", "{node}"),
         ),
+        status=(Status.FAIL, Status.WARN),
         blame=Blame.NETWORK,
     ),
     "edges-unanswered": FindingType(
@@ -673,9 +682,13 @@ def _closed(world: World[Payload], sweeps: Mapping[Pair, Sweep]) -> Iterator[Fou
     that no other node has says that a firewall was made for theirs; without one it may as well be
     the node that was busy for these seconds."""
     ranges = {node: seen.ports for node, seen in world.seen.items()}
+    gloo = gloo_alone({node: seen.ways for node, seen in world.seen.items()})
+    nodes = [node.name for node in world.topology.nodes]
     to: dict[str, list[Sweep]] = {}
-    for (_, node), sweep in sweeps.items():
+    into: dict[str, list[Pair]] = {}
+    for (start, node), sweep in sweeps.items():
         to.setdefault(node, []).append(sweep)
+        into.setdefault(node, []).append((start, node))
     for node, tried in to.items():
         if len(tried) > 1 and all(s.result == TIMED_OUT for s in tried) and node in world.seen:
             full = world.seen[node].overflowed
@@ -692,6 +705,7 @@ def _closed(world: World[Payload], sweeps: Mapping[Pair, Sweep]) -> Iterator[Fou
                 expected="connections to all ports that the kernel chooses",
                 confidence=Confidence.LIKELY if sure else Confidence.POSSIBLE,
                 alternatives=() if sure else OTHERWISE,
+                status=Status.WARN if needs_none(gloo, into[node], nodes) else None,
                 fields={"node": node},
             )
 
@@ -832,6 +846,11 @@ def _unanswered(world: World[Payload], known: set[Pair]) -> Iterator[Found]:
     ways = {here.node: seen.ways[0] for here, seen in world.each() if len(seen.ways) == 1}
     missing = untested_edges(world, known)
     left = [(a, b) for a, b in missing if not never_dialled(ways.get(a), ways.get(b))]
+    # a firewall that lets only answers in: net.mesh warns of it
+    gloo = gloo_alone({node: seen.ways for node, seen in world.seen.items()})
+    closed = {e for e, s in world.once(_sweeps).items() if s.result in UNOPENED}
+    if gloo:
+        left = [e for e in left if e not in closed or dialled_by_gloo(*map(gloo.get, e))]
     if left:
         yield Found(
             "edges-unanswered",

@@ -273,7 +273,47 @@ CASES = (
     case("own route", 2, mesh(2, {(1, 0): "EINVAL"}), "outbound-closed", FAIL, "n1"),
     case("own route among 4", 4, mesh(4, OWN_ROUTE), "outbound-closed", FAIL, "n2"),
     case("inbound", 4, mesh(4, into(2, 4, DROP)), "inbound-closed", FAIL, "n2"),
-    case("inbound of three", 3, mesh(3, into(2, 3, REJECT)), "inbound-closed", FAIL, "n2"),
+    case("inbound of three", 3, mesh(3, into(1, 3, REJECT)), "inbound-closed", FAIL, "n1"),
+    case(
+        "into the one that Gloo has connect to all others",
+        3,
+        mesh(3, into(2, 3, DROP)),
+        "unused-direction-closed",
+        WARN,
+        "n2",
+    ),
+    case(
+        "out of the one to which Gloo has all others connect",
+        3,
+        mesh(3, out_of(0, 3, DROP)),
+        "unused-direction-closed",
+        WARN,
+        "n0",
+    ),
+    case(
+        "a link in the direction that Gloo does not use",
+        4,
+        mesh(4, {(1, 2): DROP}),
+        "unused-direction-closed",
+        WARN,
+        "n1->n2",
+    ),
+    case(
+        "the same with GPUs: NCCL uses both",
+        3,
+        mesh(3, into(2, 3, DROP), libraries="NCCL+Gloo"),
+        "inbound-closed",
+        FAIL,
+        "n2",
+    ),
+    case(
+        "the greatest of those that were seen, and one is not known",
+        4,
+        mesh(4, into(2, 3, DROP), absent=[(3, 2), (2, 3)]) | {"n3": Missing(Cause.CRASHED)},
+        "inbound-closed",
+        FAIL,
+        "n2",
+    ),
     case("outbound", 4, mesh(4, out_of(1, 4, "EPERM")), "outbound-closed", FAIL, "n1"),
     case(
         "cut off",
@@ -302,12 +342,12 @@ CASES = (
     case(
         "a proxy on the node that hides its address is no NAT",
         3,
-        mesh(3, into(2, 3, DROP) | out_of(2, 3, Edge(0, "Gloo", "ok", 0.001, "127.0.0.6"))),
+        mesh(3, into(1, 3, DROP) | out_of(1, 3, Edge(0, "Gloo", "ok", 0.001, "127.0.0.6"))),
         "inbound-closed",
         FAIL,
-        "n2",
+        "n1",
     ),
-    case("one link, one way", 4, mesh(4, {(1, 2): DROP}), "link-closed", FAIL, "n1->n2"),
+    case("one link, one way", 4, mesh(4, {(2, 1): DROP}), "link-closed", FAIL, "n2->n1"),
     case(
         "one link, both ways",
         5,
@@ -378,7 +418,7 @@ CASES = (
     case(
         "such a route to another node than the one that gets no answer",
         3,
-        detour(mesh(3, {(1, 2): DROP}), 2, 0),
+        detour(mesh(3, {(2, 1): DROP}), 1, 0),
         "link-closed",
         FAIL,
     ),
@@ -453,8 +493,8 @@ CASES = (
         "another address of the same network, and a firewall",
         3,
         first(mesh(3, into(1, 3, DROP)), 1, ip="10.0.0.77"),
-        "inbound-closed",
-        FAIL,
+        "unused-direction-closed",
+        WARN,
         "n1",
     ),
     case(
@@ -484,18 +524,18 @@ CASES = (
     case(
         "the right MAC addresses, and a firewall",
         3,
-        sends_to(mesh(3, {(1, 2): DROP}), 1, {}),
+        sends_to(mesh(3, {(2, 1): DROP}), 2, {}),
         "link-closed",
         FAIL,
-        "n1->n2",
+        "n2->n1",
     ),
     case(
         "a router that answers for all addresses, and a firewall",
         3,
-        sends_to(mesh(3, {(1, 2): DROP}), 1, {0: OLD_MAC, 2: OLD_MAC}),
+        sends_to(mesh(3, {(2, 1): DROP}), 2, {0: OLD_MAC, 1: OLD_MAC}),
         "link-closed",
         FAIL,
-        "n1->n2",
+        "n2->n1",
     ),
     case(
         "an edge that another node's ARP table does not explain",
@@ -870,7 +910,7 @@ def test_who_did_not_come_to_the_meeting_has_no_number() -> None:
 
 
 def test_with_two_parties_nobody_is_excluded() -> None:
-    for bad in (every(2, DROP), {(0, 1): DROP}):
+    for bad in (every(2, DROP), {(1, 0): DROP}):
         (finding,) = findings(2, mesh(2, bad))
         assert finding.confidence is Confidence.POSSIBLE
         assert finding.blame is not Blame.NODE
@@ -880,11 +920,11 @@ def test_with_two_parties_nobody_is_excluded() -> None:
 
 
 def test_two_faults_at_once_are_both_named() -> None:
-    bad = into(2, 6, DROP) | {(4, 5): REJECT}
+    bad = into(2, 6, DROP) | {(5, 4): REJECT}
     found = findings(6, mesh(6, bad))
     assert {(f.code, str(f.subjects[0])) for f in found} == {
         ("inbound-closed", "n2"),
-        ("link-closed", "n4->n5"),
+        ("link-closed", "n5->n4"),
     }
 
 

@@ -344,8 +344,10 @@ PORTS = (
     ),
     mesh(
         "n3 drops connections from n2",
-        "link-closed",
+        "unused-direction-closed",
         "n2->n3",
+        status="warn",
+        exit=0,
         breaks={"n3": [refuse_from(N2)]},
     ),
     mesh(
@@ -370,10 +372,10 @@ PORTS = (
     mesh(
         "two machines, one drops all but MASTER_PORT",
         "link-or-end-closed",
-        "n1->n2",
+        "n2->n1",
         confidence="possible",
         machines=machines(2),
-        breaks={"n2": [close_other_ports(PORT)]},
+        breaks={"n1": [close_other_ports(PORT)]},
     ),
 )
 
@@ -1187,7 +1189,7 @@ PAIRS = (
         "n2 lets nothing in, and n4 nothing from n3",
         "inbound-closed",
         "n2",
-        second=("net.mesh", "link-closed", "n3->n4"),
+        second=("net.mesh", "unused-direction-closed", "n3->n4"),
         machines=machines(4),
         breaks={"n2": [close_other_ports(PORT)], "n4": [refuse_from(N3)]},
         innocent=("n1",),

@@ -6,7 +6,7 @@ The rules are interface_rules.py's; here they meet the environment, nccl.conf an
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from ipaddress import IPv4Address
 
 from preflight.check import Context
@@ -108,6 +108,44 @@ def _over_rdma(host: Host, rules: Mapping[str, str]) -> bool:
     """Whether NCCL has an RDMA port for its data, so that it needs one interface only."""
     off = rules.get("NCCL_IB_DISABLE", "0") not in ("", "0") or rules.get("NCCL_NET") == "Socket"
     return not off and any(True for _ in rdma_ports(host))
+
+
+def dialled_by_gloo(mine: ListenAddress | None, theirs: ListenAddress | None) -> bool:
+    """Whether Gloo may connect from one node to another: the side with the greater address does
+    (memcmp of its bytes in gloo/transport/tcp/device.cc and pair.cc; only between equal ones the
+    port decides, so ranks of two nodes all have one direction). True where it is not known."""
+    if mine is None or theirs is None:
+        return True
+    ips = parse_ip(mine.ip), parse_ip(theirs.ip)
+    if ips[0] is None or ips[1] is None or ips[0].version != ips[1].version:
+        return True
+    return int(ips[0]) >= int(ips[1])
+
+
+def gloo_alone(ways: Mapping[str, Collection[ListenAddress]]) -> dict[str, ListenAddress]:
+    """Each node's address of Gloo's, where no node has a way of NCCL's, which connects in both
+    directions; empty otherwise."""
+    if any(way.library == NCCL for some in ways.values() for way in some):
+        return {}
+    found = {node: [w for w in some if w.library == GLOO] for node, some in ways.items()}
+    return {node: some[0] for node, some in found.items() if some}
+
+
+def needs_none(
+    gloo: Mapping[str, ListenAddress], edges: Collection[tuple[str, str]], nodes: Collection[str]
+) -> bool:
+    """Whether Gloo opens none of these connections, nor any other one into the node at the end of
+    all of them, or out of the one at their start: of a large job only some are tested. `nodes`: all
+    of the job."""
+    if not edges or not {*nodes} <= gloo.keys():
+        return False
+    closed = {*edges}
+    starts, ends = {a for a, _ in edges}, {b for _, b in edges}
+    if len(edges) > 1 and len(ends) == 1:
+        closed |= {(n, b) for b in ends for n in nodes if n != b}
+    if len(edges) > 1 and len(starts) == 1:
+        closed |= {(a, n) for a in starts for n in nodes if n != a}
+    return not any(dialled_by_gloo(gloo.get(a), gloo.get(b)) for a, b in closed)
 
 
 def never_dialled(mine: ListenAddress | None, theirs: ListenAddress | None) -> bool:

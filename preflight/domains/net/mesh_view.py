@@ -11,6 +11,7 @@ from preflight.domains.net import interface_rules
 from preflight.domains.net.arp import Neighbour
 from preflight.domains.net.dns import in_network, is_loopback, parse_ip
 from preflight.domains.net.fault_localisation import (
+    ALL,
     EITHER,
     NODE,
     UNLIKELY,
@@ -25,6 +26,8 @@ from preflight.domains.net.interfaces import (
     NCCL,
     ListenAddress,
     ListenAddresses,
+    gloo_alone,
+    needs_none,
     never_dialled,
 )
 from preflight.domains.net.mesh_probe import (
@@ -45,7 +48,7 @@ from preflight.domains.net.pairing import NodeNumber
 from preflight.domains.net.reverse_path import Detour, detour_of
 from preflight.domains.net.tcp import UNROUTED
 from preflight.frozen import dataclass
-from preflight.inference import consensus
+from preflight.inference import BOTH, consensus
 from preflight.model import Status, World
 
 # what the dialler's own kernel says, before anything leaves the machine
@@ -643,6 +646,14 @@ def fallen_back(world: World[Mesh], one: LibraryMesh, suspect: Suspect) -> dict[
         if name in seen.idle or preferred:
             found[node] = name
     return found
+
+
+def unused(world: World[Mesh], one: LibraryMesh, suspect: Suspect) -> bool:
+    """Whether only Gloo would use the failed edges of a suspect, and opens none of them."""
+    if one.library != GLOO or suspect.what == ALL or suspect.at == BOTH:
+        return False
+    gloo = gloo_alone({node: seen.ways for node, seen in world.seen.items()})
+    return needs_none(gloo, suspect.edges, [node.name for node in world.topology.nodes])
 
 
 def edge_status(world: World[Mesh], one: LibraryMesh, nodes: Iterable[str]) -> Status:

@@ -19,6 +19,7 @@ from typing import Any
 
 from preflight.check import Context
 from preflight.domains.net import pairing
+from preflight.domains.net.dns import parse_ip
 from preflight.domains.net.tcp_throughput import Transfer, answer, dial
 from preflight.frozen import dataclass
 from preflight.host import Host
@@ -58,7 +59,8 @@ class Trial:
 
 
 class PairRounds:
-    """This node's way through the rounds, with the listener that the lower numbers dial."""
+    """This node's way through the rounds, with the listener that greater addresses dial: Gloo
+    opens its connections in that direction, and a firewall may let in no other ones."""
 
     def __init__(self, host: Host, ctx: Context, ip: str) -> None:
         """OSError when there can be no listener at this address."""
@@ -117,7 +119,7 @@ class PairRounds:
             return Transfer(error=ABSENT)
         until = time.monotonic() + self._left(time.monotonic() + ROUND_SECONDS)
         ip, port, nonce = address
-        if self.ctx.rank > partner:
+        if _order(self.told[0], self.ctx.rank) < _order(ip, partner):
             return answer(self.host, self.listener, f"{self.nonce} {partner} {label}", until)
         return dial(self.host, ip, port, f"{nonce} {self.ctx.rank} {label}", until)
 
@@ -160,6 +162,12 @@ class PairRounds:
                 if slow or max(trips[p], told[3]) > max(FAR_SECONDS, FAR * least):
                     found.add(p)
         return found
+
+
+def _order(ip: str, number: int) -> tuple[int, int, int]:
+    """Who of two nodes dials: the one whose is greater."""
+    address = parse_ip(ip)
+    return (address.version, int(address), number) if address else (0, 0, number)
 
 
 def _read_listener(value: Any) -> tuple[str, int, str] | None:

@@ -11,7 +11,10 @@ from preflight.domains.net.interfaces import (
     GLOO,
     NCCL,
     ListenAddress,
+    dialled_by_gloo,
+    gloo_alone,
     listen_addresses,
+    needs_none,
     never_dialled,
 )
 from preflight.host import Address, Host, Interface
@@ -40,6 +43,35 @@ def test_in_gloo_the_greater_address_dials(mine: str, theirs: str, never: bool) 
     near, far = ListenAddress(GLOO, "eth0", mine), ListenAddress(GLOO, "eth0", theirs)
     assert never_dialled(near, far) is never
     assert not never_dialled(None, far)
+
+
+def at(ip: str, library: str = GLOO) -> tuple[ListenAddress, ...]:
+    return (ListenAddress(library, "eth0", ip),)
+
+
+THREE = {"a": at("10.0.0.1"), "b": at("10.0.0.9"), "c": at("10.0.0.10")}
+
+
+def test_gloo_needs_no_connection_into_the_greatest_address() -> None:
+    gloo, nodes = gloo_alone(THREE), list(THREE)
+    assert dialled_by_gloo(gloo["c"], gloo["b"]), "by numbers, not as text"
+    assert needs_none(gloo, [("a", "c"), ("b", "c")], nodes)
+    assert needs_none(gloo, [("a", "b")], nodes)
+    assert needs_none(gloo, [("a", "b"), ("a", "c")], nodes), "and none out of the smallest"
+    assert not needs_none(gloo, [("a", "b"), ("c", "b")], nodes)
+    assert not needs_none(gloo, [("b", "a")], nodes)
+    assert not needs_none(gloo, [("a", "c"), ("c", "a")], nodes)
+
+
+def test_of_what_is_not_known_gloo_may_need_it() -> None:
+    gloo = gloo_alone(THREE)
+    assert not needs_none(gloo, [("a", "c")], ["a", "b", "c", "d"])
+    assert not needs_none(gloo, [], list(THREE))
+    # of a large job only some edges are tested
+    more = gloo | gloo_alone({"d": at("10.0.1.1")})
+    assert not needs_none(more, [("a", "c"), ("b", "c")], list(more))
+    assert gloo_alone(THREE | {"d": at("10.0.0.4", NCCL)}) == {}
+    assert dialled_by_gloo(gloo["a"], ListenAddress(GLOO, "eth0", "fd00::1"))
 
 
 def test_an_interface_that_is_named() -> None:
