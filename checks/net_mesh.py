@@ -34,8 +34,10 @@ Seen as      "Gloo connectFullMesh failed", "Connect timeout [none]", "timed out
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
+from typing import Any
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
 from preflight.domains.net import pairing
@@ -56,8 +58,17 @@ from preflight.domains.net.fault_localisation import (
     untested_edges,
 )
 from preflight.domains.net.interfaces import LIBRARIES, MORE, MORE_OF_GLOO, ListenAddress
-from preflight.domains.net.mesh_probe import OK, REFUSED, TIMED_OUT, Flows, flows_of_an_edge, joined
+from preflight.domains.net.mesh_probe import (
+    OK,
+    REFUSED,
+    TIMED_OUT,
+    Flows,
+    MeshPeer,
+    flows_of_an_edge,
+    joined,
+)
 from preflight.domains.net.mesh_view import (
+    Interception,
     LibraryMesh,
     Mesh,
     Misdirection,
@@ -65,10 +76,12 @@ from preflight.domains.net.mesh_view import (
     bad_addresses,
     behind_first_address,
     behind_nat,
+    data_lost,
     describe_results,
     drops_its_subnet,
     edge_status,
     fallen_back,
+    intercepted,
     library_mesh,
     misdirected,
     of_other_family,
@@ -83,8 +96,10 @@ from preflight.domains.net.mesh_view import (
     translated,
     unused,
 )
+from preflight.domains.net.port_owners import PeerConnection, connections_from, holders, sockets_at
 from preflight.domains.net.reverse_path import Detour, detours, filtered
 from preflight.domains.net.tcp import listen_overflows
+from preflight.domains.rendezvous.on_the_way import SIDECARS
 from preflight.expect import Expect
 from preflight.host import Host
 from preflight.humanize import duration, plural
@@ -120,6 +135,9 @@ OWN_ADDRESS = "a different address for each machine"
 # another node's, and of two nodes half are dialled by the one
 RANKS_OF_BURST = 8
 IDLE_KEPT = 32
+# seconds for those that dial this node to reach it, before it looks where their connections are
+UNHEARD = 1.0
+TAKEN, PROGRAMS = 64, 4
 NAMED_LINKS = 4
 # a single lost packet among many happens in healthy networks
 LOST_SYNS, LOST_SHARE = 2, 0.02
@@ -185,6 +203,24 @@ FINDINGS = {
         text="exclude {node!s} or {to!s}; check the routes, firewall rules and ARP entries for "
         "each other's address on both nodes: one that is PERMANENT outlives a replaced card",
         commands=(WAY, Command("ip neigh show {to_ip}", "{node}")),
+    ),
+    "intercepted": FindingType(
+        headline="connections to {node} are accepted by {by}, not by the program that listens",
+        who="platform team",
+        cause="a service-mesh sidecar or a transparent proxy that takes all incoming connections "
+        "(an nft or iptables redirect), and passes only protocols that it knows",
+        means=SILENCE,
+        text="exclude the job's pods from it: Istio: sidecar.istio.io/inject: 'false'; Linkerd: "
+        "linkerd.io/inject: disabled; or exclude all of their ports, "
+        "traffic.sidecar.istio.io/excludeInboundPorts: NCCL and Gloo listen on {range!s}",
+        commands=(
+            Command(
+                "nft list ruleset | grep -nE 'redirect|tproxy|dnat'; iptables-save -t nat",
+                "{node}, as root",
+            ),
+        ),
+        status=(Status.FAIL, Status.WARN),
+        blame=(Blame.NODE, Blame.NETWORK),
     ),
     "unused-direction-closed": FindingType(
         headline="connections from {starts} to {ends} fail, and Gloo opens none in that direction",
@@ -433,6 +469,9 @@ def observe(host: Host, ctx: Context) -> Mesh:
     with peer:
         each = flows_of_an_edge(ctx.world_size)
         met = peer.meet(flows=each)
+        others = {d.target.ip for d in met}
+        # now: a proxy that closes with the dialler leaves nothing behind
+        alive = connections_from(host, others) if peer.unheard(UNHEARD) else ()
         # what loses some connections for good has no use for more of them
         again = {target for target, _, more in peer.flows if more}
         lost = (TIMED_OUT, *REFUSED)
@@ -445,6 +484,8 @@ def observe(host: Host, ctx: Context) -> Mesh:
         some = {d.target for d in met if d.edge.result == OK}
         some |= {target for target, result, _ in peer.flows if result == OK}
         retried = tuple(peer.retry(some))
+        looked = bool(peer.unheard(0.0))
+    alive = (*alive, *connections_from(host, others)) if looked else ()
     ports = (host.read_or_none("/proc/sys/net/ipv4/ip_local_port_range") or "").split()[:2]
     place, numbers = (
         pairing.NodeNumber(ctx.rank, ctx.world_size),
@@ -461,7 +502,27 @@ def observe(host: Host, ctx: Context) -> Mesh:
     own = replace(seen, idle=tuple(idle), filtered=filtered(host), macs=macs, arp=arp)
     own = replace(own, queue=queue, overflowed=overflows, detours=detours(host))
     together = tuple(summarise_opened(opened))
-    return replace(own, opens=opens, opened=together, retried=retried)
+    own = replace(own, opens=opens, opened=together, retried=retried)
+    return replace(own, **_reached_others(host, peer, alive)) if looked else own
+
+
+def _reached_others(
+    host: Host, peer: MeshPeer, alive: tuple[PeerConnection, ...]
+) -> dict[str, Any]:
+    """What became of connections to this node that its listeners do not know, where somebody has
+    not reached it."""
+    taken = tuple(c for c in dict.fromkeys(alive) if c.port not in peer.ports)[:TAKEN]
+    programs = {}
+    for port, _ in Counter(c.port for c in taken).most_common(PROGRAMS):
+        held = holders(host, (sockets_at(host, port) or ())[:1])
+        programs[str(port)] = held[0].name if held else ""
+    return {
+        "looked": True,
+        "accepted": tuple(sorted(peer.accepted)),
+        "half": tuple(sorted({c.ip for c in alive if c.port in peer.ports})),
+        "taken": taken,
+        "holders": programs,
+    }
 
 
 def judge(world: World[Mesh], expect: Expect) -> Iterator[Found]:
@@ -528,6 +589,9 @@ def _judge_library(world: World[Mesh], view: LibraryMesh) -> Iterator[Found]:
             continue
         if wrong_way := misdirected(world, view, suspect):
             yield _misdirected(world, rest, suspect, wrong_way)
+            continue
+        if interception := intercepted(world, view, suspect):
+            yield _intercepted(world, rest, suspect, interception)
             continue
         if unused(world, view, suspect):
             yield _unused(world, rest, suspect)
@@ -780,13 +844,40 @@ def _closed_path(world: World[Mesh], view: LibraryMesh, suspect: Suspect) -> Fou
         code,
         subjects,
         saw=f"{suspect.where(view.tested)}: {results} · {view.shown} uses {fields['interface']}"
-        + (other_range(ranges, node) if code == "inbound-closed" else ""),
+        + (other_range(ranges, node) if code == "inbound-closed" else "")
+        + (f" · {node} accepted them, and got no data" if data_lost(world, view, suspect) else ""),
         expected=f"connections to all ports of {fields['range']} pass",
         blame=blame,
         confidence=confidence,
         alternatives=() if own else suspect.alternatives("a firewall or a route"),
         fields=fields,
         status=edge_status(world, view, [n for e in suspect.edges for n in e]),
+    )
+
+
+def _intercepted(
+    world: World[Mesh], view: LibraryMesh, suspect: Suspect, found: Interception
+) -> Found:
+    """The finding about connections that somebody else accepts."""
+    node, port = found.node, found.port
+    program = found.program or SIDECARS.get(port, "an unknown program")
+    by = f"port {port} of {node} ({program})" if port else "something else"
+    dialler = next(a for a, b in suspect.edges if b == node)
+    led = f" · on {node} they are at port {port} ({program})" if port else ""
+    results = describe_results((view.failed[e] for e in suspect.edges), why=False)
+    return Found(
+        "intercepted",
+        suspect.subjects(world.topology),
+        saw=f"{suspect.where(view.tested)}: {results} · the listener on {node} never saw "
+        f"them{led} · {view.shown} uses {view.ways[node].interface}",
+        expected="connections reach the program that listens",
+        blame=Blame.NODE if port else Blame.NETWORK,
+        confidence=Confidence.LIKELY if port else Confidence.POSSIBLE,
+        alternatives=() if port else ("a proxy on the node", "a load balancer between the nodes"),
+        fields=advice_fields(world, view, node, dialler) | {"by": by},
+        status=Status.WARN
+        if unused(world, view, suspect)
+        else edge_status(world, view, [n for e in suspect.edges for n in e]),
     )
 
 

@@ -19,6 +19,7 @@ from preflight.domains.net.arp import Neighbour
 from preflight.domains.net.interfaces import GLOO, NCCL, ListenAddress
 from preflight.domains.net.mesh_probe import Edge, Flows, MeshPeer, Opened, Retried, Target
 from preflight.domains.net.mesh_view import Mesh
+from preflight.domains.net.port_owners import PeerConnection
 from preflight.domains.net.reverse_path import Detour
 from preflight.domains.net.tcp import ConversationLoop
 from preflight.host import Host
@@ -103,6 +104,20 @@ def detour(seen: dict[str, Any], number: int, to: int) -> dict[str, Any]:
     """That node has a route of its own to another one, by eth1."""
     way = Detour(f"10.0.0.{to + 1}/32", "eth1", "eth0")
     return seen | {f"n{number}": dataclasses.replace(seen[f"n{number}"], detours=(way,))}
+
+
+def looked(seen: dict[str, Any], number: int, **more: Any) -> dict[str, Any]:
+    """That node has looked at who reached it, and at the connections of others."""
+    node = f"n{number}"
+    return seen | {node: dataclasses.replace(seen[node], looked=True, **more)}
+
+
+def led_away(seen: dict[str, Any], number: int) -> dict[str, Any]:
+    """The connections of all others to that node are at its port 15006."""
+    taken = tuple(
+        PeerConnection("ESTABLISHED", 15006, f"10.0.0.{i + 1}", 40001) for i in range(len(seen))
+    )
+    return looked(seen, number, taken=taken, holders={"15006": "envoy"})
 
 
 def first(seen: dict[str, Any], number: int, *, ip: str = "192.168.99.2") -> dict[str, Any]:
@@ -639,6 +654,54 @@ CASES = (
         "address-duplicate",
         FAIL,
         "n1 · eth0",
+    ),
+    case(
+        "a sidecar takes what comes in",
+        3,
+        led_away(mesh(3, into(1, 3, Edge(1, "Gloo", "silent", 0.001, port=40001))), 1),
+        "intercepted",
+        FAIL,
+        "n1",
+    ),
+    case(
+        "a sidecar that closes what comes in at the one that Gloo has connect to all others",
+        3,
+        led_away(mesh(3, into(2, 3, Edge(2, "Gloo", "closed", 0.001, port=40001))), 2),
+        "intercepted",
+        WARN,
+        "n2",
+    ),
+    case(
+        "something between two accepts, and the node knows nothing of it",
+        3,
+        looked(mesh(3, {(2, 1): Edge(1, "Gloo", "silent", 0.001, port=40001)}), 1),
+        "intercepted",
+        FAIL,
+        "n2->n1",
+    ),
+    case(
+        "data is lost after the handshake",
+        3,
+        looked(
+            mesh(3, into(1, 3, Edge(1, "Gloo", "silent", 0.001, port=40001))),
+            1,
+            accepted=("10.0.0.1", "10.0.0.3"),
+        ),
+        "inbound-closed",
+        FAIL,
+        "n1",
+    ),
+    case(
+        "so is the last packet of the handshake",
+        3,
+        looked(
+            mesh(3, into(1, 3, Edge(1, "Gloo", "silent", 0.001, port=40001))),
+            1,
+            half=("10.0.0.1", "10.0.0.3"),
+        ),
+        "inbound-closed",
+        FAIL,
+        "n1",
     ),
     case("a proxy", 4, mesh(4, into(2, 4, "silent")), "inbound-closed", FAIL, "n2"),
     case(

@@ -343,6 +343,14 @@ PORTS = (
         breaks={n: [close_other_ports(PORT)] for n in THREE},
     ),
     mesh(
+        "a sidecar on n2 takes what comes in, and rank 0 is elsewhere",
+        "intercepted",
+        "n2",
+        says="port 15006",
+        breaks={"n2": [sidecar_inbound()]},
+        innocent=("n1", "n3"),
+    ),
+    mesh(
         "n3 drops connections from n2",
         "unused-direction-closed",
         "n2->n3",

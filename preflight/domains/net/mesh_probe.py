@@ -120,6 +120,7 @@ class Edge:
     source       the address that the listener saw, where it is not the one that this node used
     answered     wrong machine: the number of the node that answered instead, if it is one
     retransmits  segments that were sent again, SYN included
+    port         its source port, where it was connected and nobody of ours answered; else 0
     """
 
     to: int
@@ -129,6 +130,7 @@ class Edge:
     source: str = ""
     answered: int | None = None
     retransmits: int = 0
+    port: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +218,9 @@ class MeshPeer:
         self.dials = pairing.dials(ctx.rank, ctx.world_size)
         self.callers = pairing.dialled_by(ctx.rank, ctx.world_size)
         self.heard: set[int] = set()
+        self.accepted: set[str] = set()
+        """Addresses of all that the listeners accepted."""
+        self.ports: set[int] = set()
         self.flows: list[tuple[Target, str, int]] = []
         """Of each connection of meet() beyond the first of an edge: result, SYNs sent again."""
         self.further: list[Dialled] = []
@@ -386,6 +391,13 @@ class MeshPeer:
             result = errno_name(error)
         return result, again, port
 
+    def unheard(self, seconds: float) -> frozenset[int]:
+        """Who has to dial this node and has not yet reached it, after at most so many seconds."""
+        until = min(time.monotonic() + seconds, self.ends)
+        while not self.heard.issuperset(self.callers) and time.monotonic() < until:
+            self._serve()
+        return frozenset(self.callers) - self.heard
+
     def burst(self, targets: Sequence[Target], times: int) -> list[Dialled]:
         """Open `times` connections to each target, all of them at once, and keep them until the
         others are done, too, as the libraries do. Not before the others have met whom they dial:
@@ -518,7 +530,9 @@ class MeshPeer:
             sock.close()
             raise
         self._loop.add(self._accept(sock))
-        return int(sock.getsockname()[1])
+        port = int(sock.getsockname()[1])
+        self.ports.add(port)
+        return port
 
     def _accept(self, listener: socket.socket) -> Steps[None]:
         with listener:
@@ -531,6 +545,8 @@ class MeshPeer:
                 except OSError:  # it went away before it was accepted, or there are no descriptors
                     time.sleep(0.001)
                     continue
+                if len(self.accepted) < CALLERS:
+                    self.accepted.add(str(caller[0]).partition("%")[0])
                 if self._inside >= CALLERS:
                     conn.close()
                     continue
@@ -623,7 +639,8 @@ class MeshPeer:
             except OSError as error:
                 result = connect_error(error, target.ip)
         seconds = connected if connected is not None else time.monotonic() - began
-        edge = _edge(target, result, seconds, source, answered, again)
+        taken = port if connected is not None and result != OK else 0
+        edge = _edge(target, result, seconds, source, answered, again, taken)
         land(Dialled(target, edge, answer, port))
 
     def _judge(self, target: Target, challenge: bytes, reply: bytes) -> tuple[str, int | None, str]:

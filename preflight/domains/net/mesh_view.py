@@ -31,6 +31,7 @@ from preflight.domains.net.interfaces import (
     never_dialled,
 )
 from preflight.domains.net.mesh_probe import (
+    CLOSED,
     NO_SOCKET,
     OK,
     REFUSED,
@@ -45,6 +46,7 @@ from preflight.domains.net.mesh_probe import (
     Target,
 )
 from preflight.domains.net.pairing import NodeNumber
+from preflight.domains.net.port_owners import PeerConnection
 from preflight.domains.net.reverse_path import Detour, detour_of
 from preflight.domains.net.tcp import UNROUTED
 from preflight.frozen import dataclass
@@ -94,6 +96,10 @@ class Mesh:
     opens     connections of each edge when all were opened at once; `opened` are the edges on which
               not all of them passed at once
     retried   what failed or lost packets among many, tried again alone
+    accepted  addresses of all whose connections this node's listeners accepted, and half: of those
+              that did not get as far as that; taken: connections from the others to ports at which
+              no listener of ours is. Only where somebody has not reached this node: looked
+    holders   port of one that was taken -> the program that listens there
     queue     net.core.somaxconn; overflowed: connections that found a listener's queue full here
               meanwhile
     """
@@ -119,6 +125,11 @@ class Mesh:
     opens: int = 0
     opened: tuple[Opened, ...] = ()
     retried: tuple[Retried, ...] = ()
+    looked: bool = False
+    accepted: tuple[str, ...] = ()
+    half: tuple[str, ...] = ()
+    taken: tuple[PeerConnection, ...] = ()
+    holders: Mapping[str, str] = field(default_factory=dict)
 
 
 def summarise_dials(
@@ -646,6 +657,50 @@ def fallen_back(world: World[Mesh], one: LibraryMesh, suspect: Suspect) -> dict[
         if name in seen.idle or preferred:
             found[node] = name
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Interception:
+    """Connections to `node` that TCP accepts and its listener never sees; `port` there to which
+    they were led, and the program at it; 0: they did not get to the node."""
+
+    node: str
+    port: int = 0
+    program: str = ""
+
+
+def intercepted(world: World[Mesh], one: LibraryMesh, suspect: Suspect) -> Interception | None:
+    """Who accepts the connections of a suspect's edges in place of the one node that they all lead
+    to. None where its listener saw one of them, or half of one: then it is the data that is lost,
+    not the connection that another one has."""
+    ends = {b for _, b in suspect.edges}
+    there = world.seen.get(next(iter(ends), "")) if len(ends) == 1 else None
+    if there is None or not there.looked:
+        return None
+    ports = set()
+    for edge in suspect.edges:
+        here, failed = world.seen.get(edge[0]), one.failed[edge]
+        if here is None or failed.result not in (SILENT, CLOSED, "ECONNRESET") or not failed.port:
+            return None
+        ips = {way.ip for way in here.ways}
+        if ips & {*there.accepted, *there.half}:
+            return None
+        ports |= {t.port for t in there.taken if t.source == failed.port and t.ip in ips}
+    port = min(ports, default=0)
+    return Interception(next(iter(ends)), port, there.holders.get(str(port), "")[:60])
+
+
+def data_lost(world: World[Mesh], one: LibraryMesh, suspect: Suspect) -> bool:
+    """Whether the listener of the one node to which the edges of a suspect lead has accepted all
+    these connections, and nothing came over them."""
+    ends = {b for _, b in suspect.edges}
+    there = world.seen.get(next(iter(ends))) if len(ends) == 1 else None
+    return there is not None and all(
+        one.failed[edge].result == SILENT
+        and edge[0] in one.ways
+        and one.ways[edge[0]].ip in there.accepted
+        for edge in suspect.edges
+    )
 
 
 def unused(world: World[Mesh], one: LibraryMesh, suspect: Suspect) -> bool:

@@ -7,7 +7,7 @@ nothing is sent to the port: an old c10d store dies of a stray byte.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from preflight.frozen import dataclass
 from preflight.host import Host
@@ -87,6 +87,35 @@ def _socket(line: str, port: int) -> Iterator[Socket]:
     if state != TIME_WAIT:
         local = f"{_address(parts[1].partition(':')[0])}:{port}"
         yield Socket(state, local, int(parts[7][:10]), parts[9][:20])
+
+
+@dataclass(frozen=True, slots=True)
+class PeerConnection:
+    """A TCP connection of this machine: its port here, and the other end."""
+
+    state: str
+    port: int
+    ip: str
+    source: int
+
+
+def connections_from(
+    host: Host, ips: Collection[str], most: int = 64
+) -> tuple[PeerConnection, ...]:
+    """The connections of this machine with these addresses, half-open and closing ones included, at
+    most so many."""
+    found: list[PeerConnection] = []
+    for table in ("tcp", "tcp6"):
+        for line in host.lines(f"/proc/net/{table}", SOCKETS_READ):
+            parts = line.split(None, 4)
+            if len(parts) < 5 or len(found) >= most:
+                continue
+            (_, port), (far, source) = (part.rpartition(":")[::2] for part in parts[1:3])
+            ip = _address(far).strip("[]").removeprefix("::ffff:")
+            if ip in ips and source != "0000":
+                state = STATES.get(parts[3], parts[3][:8])
+                found.append(PeerConnection(state, int(port, 16), ip, int(source, 16)))
+    return tuple(found)
 
 
 def _address(text: str) -> str:

@@ -13,7 +13,9 @@ from preflight.domains.net.port_owners import (
     KEPT,
     LISTEN,
     Holder,
+    PeerConnection,
     Socket,
+    connections_from,
     holders,
     program,
     sockets_at,
@@ -129,3 +131,14 @@ def test_this_process_on_the_live_machine() -> None:
     ]
     assert found[0].age is not None
     assert found[0].age < 1e6
+
+
+def test_the_connections_with_one_address_on_the_live_machine() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection(server.getsockname()) as near:
+            source = near.getsockname()[1]
+            found = connections_from(Host(), {"127.0.0.1"}, most=100_000)
+    assert PeerConnection(ESTABLISHED, port, "127.0.0.1", source) in found
+    assert connections_from(Host(), {"192.0.2.1"}) == ()
+    assert connections_from(Host(), ()) == ()
