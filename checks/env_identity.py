@@ -93,8 +93,10 @@ FINDINGS = {
         headline="{seen} is out of range on {at}",
         who="job author",
         cause="the numbers of two launchers mixed, or ranks counted from 1",
-        means='"rank < size" at init, or a rank that retries to connect until its timeout',
+        means='"rank < size" at init, or a rank that retries to connect until its timeout; by '
+        'LOCAL_RANK, "invalid device ordinal", or nothing where no GPU is chosen',
         text="count ranks from 0: RANK < WORLD_SIZE, LOCAL_RANK < LOCAL_WORLD_SIZE",
+        status=(Status.FAIL, Status.WARN),
     ),
     "port-invalid": FindingType(
         headline="{seen} is not a valid port number on {at}",
@@ -307,11 +309,13 @@ FINDINGS = {
 @dataclass(frozen=True, slots=True)
 class Identity:
     """What the environment says of who this rank is: the variables in NAMES that are set, as they
-    are (bounded). `owned` is the number of ranks that share this environment in this run."""
+    are (bounded). `owned` is the number of ranks that share this environment in this run, `gpus`
+    whether the machine has any."""
 
     values: Mapping[str, str]
     owned: int = 1
     kubernetes: bool = False
+    gpus: bool = True
 
 
 def observe(host: Host, ctx: Context) -> Identity:
@@ -322,6 +326,7 @@ def observe(host: Host, ctx: Context) -> Identity:
         values={name: redact(name, environ[name]) for name in names},
         owned=ctx.local_world_size,
         kubernetes=KUBERNETES in environ,
+        gpus=bool(host.gpu_files()),
     )
 
 
@@ -388,7 +393,7 @@ def _environments(world: World[Identity]) -> list[Env]:
             groups[key] = seen, []
         groups[key][1].append(name)
     return [
-        Env(seen.values, seen.owned, seen.kubernetes, node, tuple(names), world.topology)
+        Env(seen.values, seen.owned, seen.kubernetes, node, tuple(names), world.topology, seen.gpus)
         for (node, _), (seen, names) in groups.items()
     ]
 

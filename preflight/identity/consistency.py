@@ -118,6 +118,7 @@ class Env:
     node: str
     keys: tuple[str, ...]
     top: Topology
+    gpus: bool = True
 
     def __contains__(self, name: str) -> bool:
         return bool(self.values.get(name))
@@ -133,6 +134,11 @@ class Env:
     def named(self, name: str) -> str:
         """The variable, or the option of the torchrun that is to come."""
         return named(self.values, name)
+
+    def for_devices_alone(self, name: str) -> bool:
+        """Whether nobody but a script may go by this variable here: torch chooses a GPU by it
+        (device_mesh.py), and init_process_group does not read it."""
+        return name == "LOCAL_RANK" and not self.gpus
 
     def given(self, name: str) -> str:
         """What to type before a value of it."""
@@ -199,9 +205,10 @@ def _number_faults(env: Env, top: Topology) -> Iterator[Found]:
         if name == "LOCAL_RANK" and "RANK" not in env:
             continue
         # only the script itself may read NODE_RANK
-        status = Status.WARN if name == "NODE_RANK" else None
+        node_rank = Status.WARN if name == "NODE_RANK" else None
+        status = Status.WARN if env.for_devices_alone(name) else node_rank
         if found is None:
-            yield env.fault("number-malformed", env.say(name), "digits only", status)
+            yield env.fault("number-malformed", env.say(name), "digits only", node_rank)
         elif found < least:
             yield env.fault("out-of-range", env.say(name), f"{name} at least {least}", status)
         elif value != value.strip():
@@ -223,7 +230,13 @@ def _range_faults(env: Env, top: Topology) -> Iterator[Found]:
     for rank, size in pairs:
         low, high = env.number(rank), env.number(size)
         if low is not None and high is not None and low >= high:
-            yield env.fault("out-of-range", env.say(rank, size), f"{rank} below {size}")
+            harmless = env.for_devices_alone(rank)
+            yield env.fault(
+                "out-of-range",
+                env.say(rank, size) + " · no GPU here that would be chosen by it" * harmless,
+                f"{rank} below {size}",
+                Status.WARN if harmless else None,
+            )
     local, size_here = env.number("LOCAL_RANK"), env.number("LOCAL_WORLD_SIZE")
     world_size, mine = env.number("WORLD_SIZE"), env.number("RANK")
     if local is not None and world_size and size_here and size_here > world_size:

@@ -326,6 +326,18 @@ NUMBERS = (
     Case("negative rank", one(ENV | {"RANK": "-1"}), "out-of-range", FAIL),
     Case("no world", one(ENV | {"WORLD_SIZE": "0"}), "out-of-range", FAIL),
     Case("local rank", one(torchrun(0, LOCAL_RANK="4")), "out-of-range", FAIL),
+    Case(
+        "local rank, and no GPU that would be chosen by it",
+        one(ENV | {"LOCAL_RANK": "5", "LOCAL_WORLD_SIZE": "1"}, gpus=False),
+        "out-of-range",
+        WARN,
+    ),
+    Case(
+        "rank at size, and no GPU",
+        one(ENV | {"RANK": "4"}, rank=4, gpus=False),
+        "out-of-range",
+        FAIL,
+    ),
     Case("negative local rank", one(ENV | {"LOCAL_RANK": "-1"}), "out-of-range", FAIL),
     Case("more here than in all", one(torchrun(0, WORLD_SIZE="2")), "out-of-range", FAIL),
     Case("overwritten RANK", one(torchrun(2, RANK="0")), "out-of-range", FAIL),
