@@ -179,7 +179,9 @@ def discover(
     flags = _Flags(nproc, nproc_source, nodes, node_rank, meet, gpus, gpus_source, cpus)
     reading.text("job", launcher.job)
     here = reading.local_size()
-    reading.number("local_rank", launcher.local_rank)
+    if reading.number("local_rank", launcher.local_rank) and here == 1:
+        # of two numbers that can't both be right: with this one nobody would speak for the node
+        reading.facts.pop("local_rank")
     size = reading.number("size", launcher.size, least=1)
     rank = reading.number("rank", launcher.rank)
     if launcher.name == "Lightning":

@@ -689,3 +689,10 @@ def test_a_typed_world_beside_the_variables_of_another_launch_is_refused() -> No
     # a WORLD_SIZE of its own is judged, with all that the other nodes say
     torchs = {"RANK": "1", "WORLD_SIZE": "8", "MASTER_ADDR": "h1", "MASTER_PORT": "29500"}
     assert found(torchs, nproc=1, nodes=2, node_rank=1).size == 8
+
+
+def test_the_only_rank_of_a_node_speaks_for_it_whatever_its_local_rank_says() -> None:
+    alone = TORCHRUN | {"LOCAL_RANK": "5", "LOCAL_WORLD_SIZE": "1"}
+    assert "local_rank" not in found(alone).facts
+    assert found(alone | {"LOCAL_RANK": "0"}).facts["local_rank"].value == "0"
+    assert found(TORCHRUN).facts["local_rank"].value == TORCHRUN["LOCAL_RANK"]
