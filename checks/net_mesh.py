@@ -934,6 +934,8 @@ def _limited(world: World[Mesh], view: LibraryMesh, crowded: Set[Pair]) -> Found
     seconds = max((o.seconds for o in opened), default=0.0)
     refused = sum(o.refused for o in opened)
     how = "when all are opened at once"
+    # those stay open: who gets in later does not take the place of one that was closed
+    per_second = late > 0
     if not dead and late < sum(f.again + f.dead for f in flows):
         # of those that were opened a few at a time, one after the other
         late, dead = sum(f.again for f in flows), sum(f.dead for f in flows)
@@ -944,7 +946,8 @@ def _limited(world: World[Mesh], view: LibraryMesh, crowded: Set[Pair]) -> Found
     parts = [f"{tried - late - dead} of {tried} connections {where} get in at once {how}"]
     if late:
         rate = f" (about {late / seconds:.2g} per second)" if seconds >= 1.0 else ""
-        parts.append(f"{late} only when their SYN was sent again{rate}")
+        tries = "they were tried again" if refused else "their SYN was sent again"
+        parts.append(f"{late} only when {tries}{rate}")
     if dead:
         parts.append(f"{dead} {'are refused' if 2 * refused > dead else 'get no answer'}")
     retried = [view.retried[e] for e in edges if e in view.retried]
@@ -965,7 +968,9 @@ def _limited(world: World[Mesh], view: LibraryMesh, crowded: Set[Pair]) -> Found
         else (Subject(Kind.JOB),)
     )
     here = node or edges[0][1]
-    limit = "connections at a time" if counted else "new connections per second"
+    limit = "connections at a time, or of new ones per second,"
+    if counted or per_second:
+        limit = "connections at a time" if counted else "new connections per second"
     saw = " · ".join(parts)
     return Found(
         "connections-limited",
