@@ -44,8 +44,8 @@ FINDINGS = {
         cause="a short name that neither /etc/hosts nor DNS of this node has, and a search domain "
         "in /etc/resolv.conf with a wildcard record or another machine of that name",
         means=TIMED_OUT + " on this node; the others wait for it",
-        text="set MASTER_ADDR to the IP address of rank 0's node, or name it in this node's "
-        "/etc/hosts; remove {domain} from the search line of /etc/resolv.conf",
+        text="set MASTER_ADDR to the IP address of the node of rank 0, or name it in /etc/hosts "
+        "here; remove {domain} from the search line of /etc/resolv.conf",
         commands=(
             Command("getent ahosts {name}; getent ahosts {name}.{domain}", "this node"),
             Command("grep -nE 'search|ndots' /etc/resolv.conf", "this node"),
