@@ -242,7 +242,7 @@ def test_the_gate_is_the_only_step(tmp_path: Path) -> None:
     ended, calls = called("slurm/gate.sbatch", tmp_path, CODE="3")
     assert ended == 3
     assert calls[1:] == [
-        "srun preflight gate --nproc 8 -- torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend "
+        "srun preflight gate -- torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend "
         "c10d --rdzv-id 4711 --rdzv-endpoint n1:14711 train.py"
     ]
 

@@ -26,7 +26,7 @@ AT_LENGTH = frozenset(
         "MASTER_PORT dropped for all",
         "a firewall resets two of four at MASTER_PORT",
         "a firewall prohibits MASTER_PORT to n2 alone",
-        "the master takes 4 new connections a second",
+        "the master takes 10 new connections a second",
         "n2's own firewall rejects what it sends to MASTER_PORT",
         "what n2 is told from MASTER_PORT is lost",
         "a sidecar on n2 closes all its connections",
