@@ -115,7 +115,7 @@ def read_device_errors(
     host: Host, seconds: float, find: Callable[[str], DeviceError | None], about: bytes = b""
 ) -> tuple[DeviceError, ...]:
     """What `find` sees in the log of each device, in lines with `about` in them; nothing where it
-    can't be read to its end in so many seconds."""
+    can't be read to its end in time."""
     up = uptime(host)
     tally = ErrorTally()
     try:

@@ -21,7 +21,6 @@ from preflight.identity.launchers import (
     PMIX,
     SIZELESS,
     SLURM,
-    TORCHRUN_TO_COME,
     Launcher,
     detect,
     named,
@@ -120,7 +119,7 @@ class _Reading:
         will come nobody knows."""
         for name in self.launcher.nodes:
             least, colon, most = self.environ.get(name, "").strip().partition(":")
-            if colon and least != most and self.launcher.name == TORCHRUN_TO_COME.name:
+            if colon and least != most and self.launcher.to_come:
                 return self.alone(f"{least}:{most}", self.source(name))
             if colon and least != most:
                 raise PreflightError(
@@ -296,7 +295,7 @@ def _of_a_node(
         if node_rank is None and rank is not None and nodes != 1:
             source = reading.facts["rank"].source
             node_rank = reading.noted("node_rank", rank, f"{source}, read as the node's")
-    if reading.launcher.name == TORCHRUN_TO_COME.name and (nodes or 1) > 1 and not flags.nodes:
+    if reading.launcher.to_come and (nodes or 1) > 1 and not flags.nodes:
         place = flags.meet or reading.environ.get("PET_MASTER_ADDR")
         if node_rank is None or not (place or _torchruns_endpoint(reading)):
             count = reading.facts["nodes"]

@@ -36,6 +36,10 @@ ELSEWHERE = ("srun", "mpirun", "mpiexec", "flux", "jsrun", "aprun", "ssh", "dock
 """What starts a command on other machines, or as another one."""
 WORDS, VALUE = 200, 4096
 DEFAULT_PORTS = {"static": "29500", "c10d": "29400"}
+DEFAULTS = {"nnodes": "1", "nproc-per-node": "1"}
+STATIC = {"node-rank": "0"}
+STATIC_ENDPOINT = {"master-addr": "127.0.0.1", "master-port": DEFAULT_PORTS["static"]}
+"""What torchrun takes without these options; all four are of torch/distributed/run.py."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +88,13 @@ def launcher_options(argv: Sequence[str], environ: Mapping[str, str]) -> Launche
     given = dict(_options(words[1:]))
 
     def option(name: str, default: str = "") -> str:
-        return given.get(name) or environ.get(f"PET_{name.upper().replace('-', '_')}", default)
+        return given.get(name) or environ.get(_variable(name), default)
 
-    least, _, most = option("nnodes", "1").partition(":")
+    least, _, most = option("nnodes", DEFAULTS["nnodes"]).partition(":")
     backend = option("rdzv-backend", "static")
     endpoint = option("rdzv-endpoint")
     if not endpoint and backend == "static":
-        endpoint = f"{option('master-addr', '127.0.0.1')}:{option('master-port', '29500')}"
+        endpoint = ":".join(option(name, value) for name, value in STATIC_ENDPOINT.items())
     host, port = _endpoint(endpoint or "localhost", DEFAULT_PORTS.get(backend, "29400"))
     nodes = most if backend == "static" and most else least
     return LauncherOptions(
@@ -99,7 +103,7 @@ def launcher_options(argv: Sequence[str], environ: Mapping[str, str]) -> Launche
         host=host[:255],
         port=_number(port, 0),
         run_id=option("rdzv-id", "none")[:255],
-        rank=_number(option("node-rank", "0"), 0),
+        rank=_number(option("node-rank", STATIC["node-rank"]), 0),
         words=words,
     )
 
@@ -110,7 +114,9 @@ def as_variables(argv: Sequence[str], environ: Mapping[str, str]) -> dict[str, s
     rendezvous, too, which MASTER_ADDR and MASTER_PORT do not change. Empty for another command
     (`accelerate launch` has its numbers from a file, too)."""
     words = _without_interpreter(argv[:WORDS])
-    if words is None or words[0].startswith("accelerate") or argv[0] in ELSEWHERE:
+    if words is None or words[0].startswith("accelerate"):
+        return {}
+    if os.path.basename(argv[0]) in ELSEWHERE:
         return {}
     typed: dict[str, str] = {}
     given: dict[str, str] = {}
@@ -130,12 +136,6 @@ def as_variables(argv: Sequence[str], environ: Mapping[str, str]) -> dict[str, s
             given[_variable(name)] = value
             typed[_variable(name)] = f"--{name}"
     return given | {OPTIONS: " ".join(f"{name}={word}" for name, word in typed.items())}
-
-
-DEFAULTS = {"nnodes": "1", "nproc-per-node": "1"}
-STATIC = {"node-rank": "0"}
-STATIC_ENDPOINT = {"master-addr": "127.0.0.1", "master-port": DEFAULT_PORTS["static"]}
-"""What torchrun takes without these options; all three are of torch/distributed/run.py."""
 
 
 def _variable(option: str) -> str:

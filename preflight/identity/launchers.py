@@ -34,6 +34,8 @@ class Launcher:
     hosts     node lists whose first host has rank 0: of SLURM, or one host per line or comma
     all_hosts hosts in the order of their numbers: a JSON list, or one per line; this_host: the
               variable that says which of them this node is
+    to_come   it is yet to be started, and may number its nodes itself: a node without a number is
+              looked at by itself
     gpus      how many GPUs the job has on this node; never SLURM_GPUS_PER_NODE, which may be a100:4
     """
 
@@ -56,6 +58,7 @@ class Launcher:
     gpus: tuple[str, ...] = ()
     per_node: bool = False
     by_pod: bool = False
+    to_come: bool = False
 
 
 def named(environ: Mapping[str, str], variable: str) -> str:
@@ -223,6 +226,7 @@ TORCHRUN_TO_COME = Launcher(
     addr=("PET_MASTER_ADDR",),
     port=("PET_MASTER_PORT",),
     per_node=True,
+    to_come=True,
 )
 # The first that fits wins: the innermost launcher is the one that started us.
 LAUNCHERS = (

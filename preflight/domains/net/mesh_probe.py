@@ -392,7 +392,7 @@ class MeshPeer:
         return result, again, port
 
     def unheard(self, seconds: float) -> frozenset[int]:
-        """Who has to dial this node and has not yet reached it, after at most so many seconds."""
+        """Who has to dial this node and has not reached it within `seconds`."""
         until = min(time.monotonic() + seconds, self.ends)
         while not self.heard.issuperset(self.callers) and time.monotonic() < until:
             self._serve()

@@ -63,8 +63,8 @@ SILENCE = (TIMED_OUT, "ETIMEDOUT")
 # that decide; of packets that are lost by chance or for a limit most come through the second time
 BY_CHANCE = 0.25
 LEAST_DEAD = 2
-# so many segments with data that are sent again, and this part of them, are lost on the way; a
-# kernel repeats one too early now and then on a busy machine
+# segments with data that are sent again, at least, and which part of all, before they count as lost
+# on the way: a kernel repeats one too early now and then on a busy machine
 LOST_AGAIN, LOST_PART = 2, 0.015
 # connections that need more than one SYN before it is called a limit
 LEAST_CROWDED = 3

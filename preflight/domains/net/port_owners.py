@@ -103,7 +103,7 @@ def connections_from(
     host: Host, ips: Collection[str], most: int = 64
 ) -> tuple[PeerConnection, ...]:
     """The connections of this machine with these addresses, half-open and closing ones included, at
-    most so many."""
+    most `most`."""
     found: list[PeerConnection] = []
     for table in ("tcp", "tcp6"):
         for line in host.lines(f"/proc/net/{table}", SOCKETS_READ):

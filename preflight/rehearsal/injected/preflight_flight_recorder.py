@@ -21,8 +21,8 @@ RECORDED = 200
 GROUPS = 64
 """Groups that are kept: the first, which all ranks are in, and the latest others."""
 SELDOM, STALE = 100, 2.0
-"""After reading counts, or all calls for the sake of names alone: so many times as long, nobody
-does again; of counts, so many seconds at most."""
+"""Reads that only serve names or counts are repeated after SELDOM times the time that the last one
+took; those of counts after STALE seconds at the latest."""
 
 OURS = "preflight_dispatched_calls"
 READERS = {"nccl": ("_dump_nccl_trace", "_dump_nccl_trace_json")}
@@ -255,11 +255,11 @@ def names_of(binding, backend, numbers):
     number: how many groups of this backend the process had made before. That is the name only on a
     rank that is in all groups, and only of the first ones of that name.
 
-    Gloo's calls tell it, also of groups that torch makes for itself. To read them all makes so many
-    objects that Python may look through its whole memory for garbage: so once they have shown that
-    the numbers follow the order in which the groups were made, that tells it until the end. To read
-    NCCL's asks CUDA about events, which would end the capture of a graph; its groups are counted as
-    they are made."""
+    Gloo's calls tell it, also of groups that torch makes for itself. To read them all makes tens of
+    thousands of objects, and Python may look through its memory for garbage: so once they have
+    shown that the numbers follow the order in which the groups were made, that tells it until the
+    end. To read NCCL's asks CUDA about events, which would end the capture of a graph; its groups
+    are counted as they are made."""
     known = Recorder.numbered.setdefault(backend, {})
     if backend == "nccl":
         return known

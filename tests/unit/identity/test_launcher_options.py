@@ -26,6 +26,7 @@ def found(line: str, environ: dict[str, str] | None = None, **flags: object) -> 
     [
         "python train.py --nnodes 2",
         "srun torchrun --nnodes 2 train.py",
+        "/usr/bin/srun torchrun --nnodes 2 train.py",
         "accelerate launch --num_machines 2 train.py",
         "python train.py torchrun",
         "",
