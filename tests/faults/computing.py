@@ -383,6 +383,8 @@ AT_LENGTH = frozenset(
         "eight H100 with NVSwitch",
         "four H100 with NVSwitch",
         "four A100 with NVLink bridges in pairs, the pairs joined by PCIe",
+        "the job's second pair of GPUs copies wrongly",
+        "nothing arrives at one GPU, and nothing from it",
         "a GPU with little free memory beside others with more",
         "GPUs of two models, one of them slow",
     }

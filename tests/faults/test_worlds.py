@@ -10,11 +10,14 @@ from faults import (
     agents,
     agreement,
     bandwidth,
+    job,
     naming,
     network,
+    node,
     rails,
     ranks,
     slow_networks,
+    torch_builds,
 )
 from faults.at_length import AT_LENGTH, short
 from faults.world import WorldFault, healthy_twin, judge, lacking, needs_torch, run
@@ -61,6 +64,6 @@ def test_there_are_sixty_and_ten_of_them_are_pairs() -> None:
 
 
 def test_what_is_left_to_make_faults_is_in_its_catalogue() -> None:
-    alone = (*accelerators.FAULTS, *ranks.FAULTS)
+    alone = (*job.FAULTS, *node.FAULTS, *accelerators.FAULTS, *torch_builds.FAULTS, *ranks.FAULTS)
     all_of_them = (*FAULTS, *bandwidth.FAULTS, *slow_networks.FAULTS, *alone)
     assert {fault.name for fault in all_of_them} >= AT_LENGTH
