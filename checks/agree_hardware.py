@@ -79,6 +79,8 @@ FAIL, WARN = Status.FAIL, Status.WARN
 CERTAIN, LIKELY, POSSIBLE = Confidence.CERTAIN, Confidence.LIKELY, Confidence.POSSIBLE
 NAME = "host name"
 LOCAL = ("127.", "169.254.", "fe80:")
+WHOLE = {4: 32, 6: 128}
+"""The length of an address of each IP version, in bits."""
 
 FINDINGS = {
     "host-duplicate": FindingType(
@@ -241,12 +243,23 @@ def _outside_addresses(seen: Hardware) -> Iterator[tuple[Interface, Address]]:
                 yield nic, address
 
 
+def _of_a_service(nic: Interface, address: Address) -> bool:
+    """Whether it stands beside the interface's own address, without a network of its own: all that
+    offer a service have it (Docker Swarm, LVS behind a router, anycast)."""
+    own = [a for a in nic.addresses if a.family == address.family and not a.ip.startswith(LOCAL)]
+    return address.prefix == WHOLE.get(address.family) and any(
+        a.prefix != address.prefix for a in own
+    )
+
+
 def _same_address(world: World[Hardware]) -> Iterator[Found]:
     owners: dict[str, dict[str, tuple[str, str]]] = {}
+    came = {node.addr for node in world.topology.nodes}
     for key, seen in world.seen.items():
         machine = seen.machine
         for nic, address in _outside_addresses(seen) if machine else ():
-            owners.setdefault(address.ip, {})[machine] = key, nic.name
+            if address.ip in came or not _of_a_service(nic, address):
+                owners.setdefault(address.ip, {})[machine] = key, nic.name
     for ip, machines in owners.items():
         if len(machines) > 1 and not _each_behind_nat(world, [key for key, _ in machines.values()]):
             found = tuple(_nic(world, key, name) for key, name in machines.values())

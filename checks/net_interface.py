@@ -30,6 +30,7 @@ from ipaddress import IPv4Interface
 from preflight.check import Check, Context, Scope, Stage
 from preflight.domains.net import interface_rules as ifname
 from preflight.domains.net.dns import NO_ANSWER, addresses, look_up
+from preflight.domains.net.interfaces import ListenAddress, gloo_alone, needs_none
 from preflight.domains.net.reverse_path import link_down
 from preflight.domains.settings.nccl_conf import VALUE_KEPT, nccl_variables
 from preflight.expect import Expect
@@ -372,7 +373,8 @@ def judge(world: World[Choices], expect: Expect) -> Iterator[Found]:
         yield from _judge_nccl(here, seen, nccl)
         yield from _judge_gloo(here, seen)
         if several:
-            yield from _judge_between_nodes(here, seen, nccl, world.topology.master_addr[:80])
+            found = _judge_between_nodes(here, seen, nccl, world.topology.master_addr[:80])
+            yield from (_by_luck(world, here, one) for one in found)
     if several:
         yield from _judge_masks(world)
     told: set[tuple[Subject, ...]] = set()  # of NCCL and Gloo once, where they take the same
@@ -380,6 +382,28 @@ def judge(world: World[Choices], expect: Expect) -> Iterator[Found]:
         if finding.subjects not in told:
             told.add(finding.subjects)
             yield finding
+
+
+def _by_luck(world: World[Choices], here: Subject, found: Found) -> Found:
+    """An address of Gloo's that nobody reaches, and that nobody connects to today: this node has
+    the greatest one. So the job starts, until it has other nodes."""
+    if found.code != "interface-isolated" or found.confidence is Confidence.CERTAIN:
+        return found
+    ways = {
+        node.node: [ListenAddress("Gloo", nic.name, seen.address(GLOO, nic)) for nic in seen.gloo]
+        for node, seen in world.each()
+        if not seen.gpus and NCCL not in seen.rules
+    }
+    gloo = gloo_alone(ways)
+    nodes = [node.name for node in world.topology.nodes]
+    if not needs_none(gloo, [(n, here.node) for n in nodes if n != here.node], nodes):
+        return found
+    return found.with_(
+        status=Status.WARN,
+        explains=("net.mesh:unused-direction-closed",),
+        saw=f"{found.saw} · Gloo connects from the greater address to the smaller one, and this is "
+        "the greatest: today no node connects to it",
+    )
 
 
 def _judge_masks(world: World[Choices]) -> Iterator[Found]:

@@ -179,6 +179,16 @@ FINDINGS = {
         "on ports {range!s}",
         cause="a firewall on this node or its switch port that blocks incoming connections",
     ),
+    "inbound-range-closed": replace(
+        CLOSED_NODE,
+        headline="{node} listens on other ports than the other nodes, {range}, which are closed",
+        who="cluster administrator",
+        cause="a firewall that opens the ephemeral range of the other nodes, and a "
+        "net.ipv4.ip_local_port_range that was not set on this one",
+        text="set the range of {node} to that of the others, {usual!s}; or allow all TCP between "
+        "the nodes of a job",
+        commands=(Command("sysctl net.ipv4.ip_local_port_range", "every node"), RULES),
+    ),
     "outbound-closed": replace(
         CLOSED_NODE,
         headline="{node} can't open connections to the other nodes on ports {range}",
@@ -839,17 +849,23 @@ def _closed_path(world: World[Mesh], view: LibraryMesh, suspect: Suspect) -> Fou
         code = "ephemeral-closed"
     fields = advice_fields(world, view, node, to)
     results = describe_results(view.failed[e] for e in suspect.edges)
+    alternatives = () if own else suspect.alternatives("a firewall or a route")
     ranges = {n: seen.ports for n, seen in world.seen.items()}
+    differs = other_range(ranges, node) if code == "inbound-closed" else None
+    if differs is not None:
+        code, confidence = "inbound-range-closed", Confidence.LIKELY
+        fields |= {"range": differs.mine, "usual": differs.usual}
+        alternatives = (f"a firewall of {node} blocks all ports but MASTER_PORT",)
     return Found(
         code,
         subjects,
         saw=f"{suspect.where(view.tested)}: {results} · {view.shown} uses {fields['interface']}"
-        + (other_range(ranges, node) if code == "inbound-closed" else "")
+        + (f" · {differs}" if differs is not None else "")
         + (f" · {node} accepted them, and got no data" if data_lost(world, view, suspect) else ""),
         expected=f"connections to all ports of {fields['range']} pass",
         blame=blame,
         confidence=confidence,
-        alternatives=() if own else suspect.alternatives("a firewall or a route"),
+        alternatives=alternatives,
         fields=fields,
         status=edge_status(world, view, [n for e in suspect.edges for n in e]),
     )

@@ -166,7 +166,7 @@ FINDINGS = {
         commands=(Command("cat /etc/resolv.conf", "the node"), LOOK_UP),
         status=Status.WARN,
         blame=Blame.NETWORK,
-        explains=(),
+        explains=("rdzv.store:store-slow",),
     ),
     "reverse-slow": FindingType(
         headline="{seen} on {at}",
@@ -178,7 +178,7 @@ FINDINGS = {
         commands=(Command("getent hosts ::ffff:{ip}", "the node"),),
         status=Status.WARN,
         blame=Blame.NETWORK,
-        explains=(),
+        explains=("rdzv.store:store-slow",),
     ),
     "numeric-name": FindingType(
         headline="MASTER_ADDR '{name}' is read as a number, not as a host name",

@@ -693,14 +693,14 @@ def _closed(world: World[Payload], sweeps: Mapping[Pair, Sweep]) -> Iterator[Fou
         if len(tried) > 1 and all(s.result == TIMED_OUT for s in tried) and node in world.seen:
             full = world.seen[node].overflowed
             differs = other_range(ranges, node)
-            sure = bool(differs) and not full
+            sure = differs is not None and not full
             queue = f" · its listen queue was full {plural(full, 'time')}" if full else ""
             yield Found(
                 "ports-closed",
                 (world.subject(node),),
                 saw=f"{plural(len(tried), 'connection')} from other nodes: no answer from the "
                 f"port at which {node} listened, after those of net.mesh to another port"
-                + differs
+                + (f" · {differs}" if differs is not None else "")
                 + queue,
                 expected="connections to all ports that the kernel chooses",
                 confidence=Confidence.LIKELY if sure else Confidence.POSSIBLE,

@@ -70,14 +70,15 @@ from preflight.domains.rendezvous.attempts import AbsentHost, Reach
 from preflight.domains.rendezvous.tcp_probe import Probe, probe_ports
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.humanize import duration, plural, rank_list
-from preflight.identity.discover import nodes_by_flag
+from preflight.humanize import duration, parties, plural, rank_list
+from preflight.identity.discover import nodes_by_flag, number_unread
 from preflight.identity.slurm_hosts import ExpectedHost, expected_hosts
 from preflight.model import (
     Blame,
     CannotObserve,
     Command,
     Doing,
+    Fact,
     FindingType,
     Found,
     Lanes,
@@ -312,6 +313,19 @@ FINDINGS: Mapping[str, FindingType] = {
         "torchrun with a c10d rendezvous",
         blame=Blame.JOB,
         was=("leader-twice",),
+    ),
+    "node-rank-unread": FindingType(
+        headline="preflight can't tell these nodes apart: {nodes} also have {number}",
+        who="job author",
+        cause="a number that torchrun does not read with this rendezvous, which numbers the nodes "
+        "itself",
+        means="torchrun may well start; whether these nodes reach each other was not tested",
+        text="give every node a number of its own, from 0, for preflight",
+        commands=(
+            Command("preflight gate --node-rank $I -- torchrun --nnodes $N train.py", "every node"),
+        ),
+        status=Status.UNDECIDED,
+        blame=Blame.JOB,
     ),
     "size-differs": FindingType(
         headline="WORLD_SIZE differs between nodes: {seen}",
@@ -602,7 +616,9 @@ def _findings(world: World[Reach], view: MeetingView | None) -> Iterator[Found]:
 
 
 def _who_came(world: World[Reach], view: MeetingView, misplaced: list[Found]) -> Iterator[Found]:
-    yield from arrivals.duplicate_ranks(view)
+    twice = arrivals.duplicate_ranks(view)
+    said = number_unread(world.topology)
+    yield from (_unread(one, said) for one in twice) if said else twice
     leaders = [v.host for v in meeting_views(world) if 0 in v.host.ranks]
     if len(leaders) > 1:  # each with a meeting of its own
         yield arrivals.duplicate_rank(
@@ -617,6 +633,18 @@ def _who_came(world: World[Reach], view: MeetingView, misplaced: list[Found]) ->
         gone = absent_ranks.not_reporting(world)
         nodes = nodes_by_flag(world.topology)
         yield from absent_ranks.absent(view, size, others, gone, nodes)
+
+
+def _unread(twice: Found, said: Fact) -> Found:
+    """Nodes with one number where torchrun reads none."""
+    nodes = parties(sorted({subject.node for subject in twice.subjects}))
+    return twice.with_(
+        code="node-rank-unread",
+        status=Status.UNDECIDED,
+        expected="a number of its own for every node, or none",
+        blame=Blame.JOB,
+        fields={"nodes": nodes, "number": f"{said.source} {said.value}"},
+    )
 
 
 def measured(world: World[Reach]) -> Measured:

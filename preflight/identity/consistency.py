@@ -242,9 +242,18 @@ def _range_faults(env: Env, top: Topology) -> Iterator[Found]:
     if local is not None and world_size and size_here and size_here > world_size:
         names = ("WORLD_SIZE", "LOCAL_WORLD_SIZE")
         yield env.fault("out-of-range", env.say(*names), "LOCAL_WORLD_SIZE at most WORLD_SIZE")
-    # torchrun numbers the ranks of a node in the order of their local ranks
-    if env.started_by_torchrun and mine is not None and local is not None and mine < local:
-        yield env.fault("out-of-range", env.say("RANK", "LOCAL_RANK"), "RANK at least LOCAL_RANK")
+    # torchrun numbers the ranks of a node in the order of their local ranks, as do SLURM and MPI
+    if mine is not None and local is not None and mine < local:
+        if env.started_by_torchrun:
+            saw = env.say("RANK", "LOCAL_RANK")
+            yield env.fault("out-of-range", saw, "RANK at least LOCAL_RANK")
+        elif size_here and local < size_here:
+            saw = env.say("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+            saw += ": the ranks before it on this node would be below 0"
+            sure = Confidence.LIKELY
+            fault = env.fault("out-of-range", saw, "RANK at least LOCAL_RANK", None, sure)
+            where = "RANK and WORLD_SIZE count nodes", "the ranks of a node are in another order"
+            yield fault.with_(alternatives=where)
     node = env.number("PET_NODE_RANK")
     if node is not None and "PET_NNODES" in env and node >= env.most_nodes:
         names = ("PET_NODE_RANK", "PET_NNODES")

@@ -37,6 +37,10 @@ C10D_PORT = 29400
 default, has no such number: there it ends with an error (torch/distributed/launcher/api.py)."""
 ENDPOINT = "PET_RDZV_ENDPOINT"
 
+NODE_RANK = "PET_NODE_RANK"
+UNREAD = "node_rank_unread"
+"""The number of this node that torchrun was given and, with this rendezvous, does not read."""
+
 NO_PORT = "not a port"
 """The source of a MASTER_PORT that is none."""
 
@@ -296,7 +300,10 @@ def _of_a_node(
             source = reading.facts["rank"].source
             node_rank = reading.noted("node_rank", rank, f"{source}, read as the node's")
     if reading.launcher.to_come and (nodes or 1) > 1 and not flags.nodes:
-        place = flags.meet or reading.environ.get("PET_MASTER_ADDR")
+        place = flags.meet or (static(reading.environ) and reading.environ.get("PET_MASTER_ADDR"))
+        number = reading.facts.get("node_rank")
+        if number and number.source == reading.source(NODE_RANK) and not static(reading.environ):
+            reading.facts[UNREAD] = number
         if node_rank is None or not (place or _torchruns_endpoint(reading)):
             count = reading.facts["nodes"]
             nodes, node_rank = reading.alone(count.value, count.source), 0
@@ -421,6 +428,8 @@ def _with_meeting_point(
             reading.facts["master_port"] = Fact(raw_port[:80], NO_PORT)
             port = 0
     several = size > max(len(ranks), here)
+    if several and meet is None and launcher.per_node and not static(reading.environ):
+        addr, port = _torchruns_endpoint(reading) or (addr, port)
     # never SLURM_LAUNCH_NODE_IPADDR: where srun is typed, often the login node
     listed = next((name for name in launcher.hosts if reading.environ.get(name)), "")
     if not addr and listed and several:
@@ -491,6 +500,18 @@ def _torchruns_endpoint(reading: _Reading) -> tuple[str, int] | None:
         return None
     reading.facts["master_port"] = said
     return addr, port
+
+
+def number_unread(top: Topology) -> Fact | None:
+    """The number of this node, where only preflight goes by it."""
+    return top.facts.get(UNREAD)
+
+
+def static(environ: Mapping[str, str]) -> bool:
+    """Whether a torchrun with these variables meets at MASTER_ADDR, which the other backends do not
+    read, nor --node-rank."""
+    backend = environ.get("PET_RDZV_BACKEND", "").strip()
+    return backend in ("", "static") and not environ.get("PET_STANDALONE")
 
 
 def split_address(text: str) -> tuple[str, int]:

@@ -29,7 +29,11 @@ H100, A100 = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"
 
 
 def nic(name: str, *ips: str, mtu: int = 1500, running: bool = True) -> Interface:
-    found = [Address(ip, 64 if ":" in ip else 24, 6 if ":" in ip else 4) for ip in ips]
+    found = []
+    for text in ips:
+        ip, _, prefix = text.partition("/")
+        family = 6 if ":" in ip else 4
+        found.append(Address(ip, int(prefix or (64 if family == 6 else 24)), family))
     return Interface(name, True, running, False, mtu, tuple(found))
 
 
@@ -182,6 +186,23 @@ CASES = (
         "address-duplicate",
         FAIL,
         subject="n1 · eth0",
+    ),
+    case(
+        "all have a service's address beside their own",
+        {f"n{i}": number(i, **eth0(f"10.0.0.{i}", "10.0.0.100/32")) for i in (1, 2, 3)},
+    ),
+    case(
+        "all have a service's address beside their own, and one came by it",
+        {f"n{i}": number(i, **eth0(f"10.0.0.{i}", "10.0.0.100/32")) for i in (1, 2, 3)},
+        "address-duplicate",
+        FAIL,
+        came={"n2": "10.0.0.2", "n3": "10.0.0.100"},
+    ),
+    case(
+        "cloud machines with nothing but an address of 32 bits, twice",
+        {f"n{i}": number(i, **eth0(f"10.0.0.{min(i, 2)}/32")) for i in (1, 2, 3)},
+        "address-duplicate",
+        FAIL,
     ),
     case(
         "containers with one address, each behind the NAT of its host",

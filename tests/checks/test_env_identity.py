@@ -327,6 +327,18 @@ NUMBERS = (
     Case("no world", one(ENV | {"WORLD_SIZE": "0"}), "out-of-range", FAIL),
     Case("local rank", one(torchrun(0, LOCAL_RANK="4")), "out-of-range", FAIL),
     Case(
+        "RANK is the node's number, of the second of two processes there",
+        one(ENV | {"RANK": "0", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}),
+        "out-of-range",
+        FAIL,
+    ),
+    Case(
+        "a GPU chosen by LOCAL_RANK for one rank of a node",
+        one(ENV | {"RANK": "0", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "1"}, gpus=False),
+        "out-of-range",
+        WARN,
+    ),
+    Case(
         "local rank, and no GPU that would be chosen by it",
         one(ENV | {"LOCAL_RANK": "5", "LOCAL_WORLD_SIZE": "1"}, gpus=False),
         "out-of-range",

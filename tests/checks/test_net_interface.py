@@ -358,6 +358,33 @@ CASES = (
 )
 
 
+OWN_NAME_ON_VIRBR0 = but(
+    interfaces=(LO, interface("eth0", "10.0.0.8"), interface("virbr0", "192.168.122.1")),
+    own=("192.168.122.1",),
+    source="10.0.0.8",
+)
+
+
+@pytest.mark.parametrize(
+    ("other", "status"),
+    [
+        (CLUSTER, Status.WARN),
+        (but(interfaces=(LO, interface("eth0", "192.168.200.9")), own=("192.168.200.9",)), None),
+        (but(own=("10.0.0.7",), gpus=True), None),
+        (None, None),
+    ],
+    ids=["no address is greater", "another one is", "NCCL dials both ways", "was not seen"],
+)
+def test_an_address_that_nobody_connects_to_today(
+    other: Choices | None, status: Status | None
+) -> None:
+    seen = {"n2": OWN_NAME_ON_VIRBR0} | ({"n1": other} if other else {})
+    found = judged(net_interface, Case("", seen, topology=NODES))
+    isolated = [f for f in found if f.code == "interface-isolated"]
+    assert [s.node for f in isolated for s in f.subjects] == ["n2"]
+    assert isolated[0].status == (status or Status.FAIL)
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_judge(case: Case) -> None:
     assert_case(net_interface, case)

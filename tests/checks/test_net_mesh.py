@@ -106,6 +106,11 @@ def detour(seen: dict[str, Any], number: int, to: int) -> dict[str, Any]:
     return seen | {f"n{number}": dataclasses.replace(seen[f"n{number}"], detours=(way,))}
 
 
+def ranged(seen: dict[str, Any], **ports: tuple[int, int]) -> dict[str, Any]:
+    """The same with ephemeral ranges of their own."""
+    return seen | {node: dataclasses.replace(seen[node], ports=own) for node, own in ports.items()}
+
+
 def looked(seen: dict[str, Any], number: int, **more: Any) -> dict[str, Any]:
     """That node has looked at who reached it, and at the connections of others."""
     node = f"n{number}"
@@ -699,6 +704,23 @@ CASES = (
             1,
             half=("10.0.0.1", "10.0.0.3"),
         ),
+        "inbound-closed",
+        FAIL,
+        "n1",
+    ),
+    case(
+        "it listens on other ports than the others",
+        4,
+        ranged(mesh(4, into(2, 4, DROP)), n2=(50000, 51000)),
+        "inbound-range-closed",
+        FAIL,
+        "n2",
+    ),
+    case("it has another range, and is reached", 4, ranged(mesh(4), n2=(50000, 51000))),
+    case(
+        "each has a range of its own",
+        3,
+        ranged(mesh(3, into(1, 3, REJECT)), n0=(40000, 41000), n1=(50000, 51000)),
         "inbound-closed",
         FAIL,
         "n1",

@@ -295,6 +295,8 @@ HEALTHY_AT_LENGTH = frozenset(
         "tasks of srun, and their number as WORLD_SIZE of the batch script",
         "one node's own name leads to IPv6, and the interface is named",
         "rank 0's node has a virtual address beside its own",
+        "all have a service's address beside their own, as in Docker Swarm",
+        "all open ports 50000-51000 alone, and have this range",
         "a permanent ARP entry that is right, and one of a stranger's",
         "Gloo takes two interfaces that both lead to the others",
         "InfiniBand with a subnet for each rail",

@@ -33,6 +33,8 @@ from faults.network import (
     GPU,
     IB0,
     LOSSY,
+    NARROW,
+    OPEN_NARROW,
     SWAPPED,
     USB,
     WIDE,
@@ -402,6 +404,14 @@ WORLDS = (
         "rank 0's node has a virtual address beside its own",
         env={"GLOO_SOCKET_IFNAME": "eth0"},
         breaks={"n1": (Break("a VIP", "ip addr add 192.168.9.9/32 dev eth0"),)},
+    ),
+    healthy(
+        "all have a service's address beside their own, as in Docker Swarm",
+        breaks={n: (Break("a VIP", "ip addr add 10.77.0.100/32 dev eth0"),) for n in THREE},
+    ),
+    healthy(
+        "all open ports 50000-51000 alone, and have this range",
+        breaks=dict.fromkeys(THREE, (NARROW, OPEN_NARROW)),
     ),
     healthy("a VPN of n3 for another network", breaks={"n3": (tunnel("10.200.0.0/16"),)}),
     healthy(

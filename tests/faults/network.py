@@ -51,6 +51,21 @@ DATA = "meta length > 100"
 # else 5 % of the senders' superpackets of 64 KiB would be lost
 
 
+NARROW = Break("a narrow range", "echo 50000 51000 > /proc/sys/net/ipv4/ip_local_port_range")
+OPEN_NARROW = Break(
+    "only that range is open",
+    f"""nft -f - <<'END'
+table inet range {{
+ chain input {{
+  type filter hook input priority 0; policy drop;
+  iifname "lo" accept
+  ct state established,related accept
+  tcp dport {{ {PORT}, 50000-51000 }} accept
+  meta l4proto != tcp accept
+ }}
+}}
+END""",
+)
 ONE_PORT = Break(
     "of its ports the first that is dialled is open",
     f"""nft -f - <<'END'
@@ -335,6 +350,17 @@ PORTS = (
         "n1",
         breaks={"n1": [close_other_ports(PORT, verdict=PROHIBIT)]},
         innocent=("n2", "n3"),
+    ),
+    mesh(
+        "all open ports 50000-51000 alone, and n2 has the kernel's range",
+        "inbound-range-closed",
+        "n2",
+        breaks={
+            "n1": [NARROW, OPEN_NARROW],
+            "n2": [OPEN_NARROW],
+            "n3": [NARROW, OPEN_NARROW],
+        },
+        innocent=("n1", "n3"),
     ),
     mesh(
         "all drop all but MASTER_PORT",

@@ -11,11 +11,13 @@ from preflight.checks import rdzv_reach
 from preflight.domains.net.reverse_path import Detour, OutgoingWay
 from preflight.domains.rendezvous.attempts import AbsentHost, Reach
 from preflight.domains.rendezvous.tcp_probe import Probe
+from preflight.identity.discover import UNREAD
 from preflight.identity.slurm_hosts import ExpectedHost
 from preflight.model import (
     Blame,
     Cause,
     Confidence,
+    Fact,
     Finding,
     Missing,
     Node,
@@ -559,6 +561,16 @@ ARRIVALS: tuple[Row, ...] = (
         "leader-duplicate",
         about=("n1", "n2"),
         topology=nodes(1, 2, size=4),
+    ),
+    row(
+        "two leaders by a number that their torchrun does not read",
+        here(hosting(*ALL[:3], came(4, ranks=(0, 1)))),
+        "node-rank-unread",
+        status=Status.UNDECIDED,
+        subject="n4",
+        about=("n4",),
+        says=("2 nodes think that they are node rank 0",),
+        topology=dataclasses.replace(nodes(1), facts={UNREAD: Fact("0", "torchrun --node-rank")}),
     ),
     row(
         "one rank twice",

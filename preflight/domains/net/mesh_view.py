@@ -499,14 +499,23 @@ def _translated_on_the_way_to_the_host(world: World[Mesh]) -> Mapping[str, str]:
     return found
 
 
-def other_range(ranges: Mapping[str, tuple[int, ...]], node: str) -> str:
-    """What to say of a node's ephemeral ports where most nodes have another range; empty where
-    nothing is to be said."""
+@dataclass(frozen=True, slots=True)
+class OtherRange:
+    """A node's ephemeral ports, `32768-60999`, and those of most nodes."""
+
+    mine: str
+    usual: str
+
+    def __str__(self) -> str:
+        return f"its net.ipv4.ip_local_port_range is {self.mine}, the others have {self.usual}"
+
+
+def other_range(ranges: Mapping[str, tuple[int, ...]], node: str) -> OtherRange | None:
+    """None where most nodes have this node's range, or none is that of most."""
     usual = consensus({n: ports for n, ports in ranges.items() if len(ports) == 2}).value
     if usual is None or ranges.get(node, ()) in ((), usual):
-        return ""
-    mine, theirs = ("-".join(map(str, ports)) for ports in (ranges[node], usual))
-    return f" · its net.ipv4.ip_local_port_range is {mine}, the others have {theirs}"
+        return None
+    return OtherRange(*("-".join(map(str, ports)) for ports in (ranges[node], usual)))
 
 
 def overflowed(world: World[Mesh], one: LibraryMesh) -> dict[str, frozenset[Pair]]:

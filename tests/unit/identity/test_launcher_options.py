@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from preflight.identity.consistency import Env, faults
-from preflight.identity.discover import discover
+from preflight.identity.discover import discover, number_unread
 from preflight.identity.launcher_options import as_variables
 from preflight.identity.launchers import OPTIONS, named
-from preflight.model import PreflightError, Topology
+from preflight.model import Fact, PreflightError, Topology
 
 C10D = "--rdzv-backend=c10d --rdzv-endpoint=n1:29400"
 
@@ -91,6 +91,15 @@ def test_who_is_told_its_number_elsewhere_meets_at_the_endpoint_of_c10d(
     top = found(f"torchrun --nnodes=2 {C10D} train.py", number)
     assert (top.size, top.ranks_of("n2")) == (2, (1,))
     assert (top.master_addr, top.master_port) == ("n1", 29400)
+
+
+def test_c10d_reads_neither_master_addr_nor_node_rank() -> None:
+    typed = "--node-rank=0 --master-addr=old-head --master-port=12355"
+    top = found(f"torchrun --nnodes=2 {typed} {C10D} train.py")
+    assert (top.master_addr, top.master_port) == ("n1", 29400)
+    assert number_unread(top) == Fact("0", "torchrun --node-rank")
+    assert number_unread(found("torchrun --nnodes=2 --node-rank=0 --master-addr=n1 a.py")) is None
+    assert number_unread(found(f"torchrun --nnodes=2 {C10D} a.py", {"SLURM_NODEID": "0"})) is None
 
 
 def test_flags_say_it_as_well() -> None:
