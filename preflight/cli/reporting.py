@@ -46,7 +46,9 @@ def reported(workers: Workers, ended: Ending, given: dict[str, Any]) -> tuple[st
             console.say(f"preflight: {ended.line}")
         return ()
     look = terminal.look(given["color"], given["ascii_only"], given["quiet"], given["verbose"])
-    problems = files.publish(workers, ended.outputs, ended.report, look, ended.part)
+    problems = files.publish(
+        workers, ended.outputs, ended.report, look, ended.part, ended.hosted_part
+    )
     files.write_step_summary(workers, ended.outputs, ended.report)
     return problems
 

@@ -116,7 +116,8 @@ def found_config(wish: Wish) -> tuple[str, str]:
 class Ending:
     """How a run ended for this agent. `report` is None where the host of the meeting has it: then
     this agent prints `line` only. `own_code` is the exit code under `--exit node`; `part` the name
-    of this agent where it did not meet the others and has a part of the report only."""
+    of this agent where it did not meet the others and has a part of the report only; `hosted_part`
+    that of the host of the meeting where some never came or were lost, and may have parts too."""
 
     verdict: Verdict
     exit_code: int
@@ -124,6 +125,7 @@ class Ending:
     report: Report | None
     outputs: tuple[Output, ...]
     part: str = ""
+    hosted_part: str = ""
     line: str = ""
 
 
@@ -188,7 +190,10 @@ def ending_of(wish: Wish, workers: Workers, interrupt: Interrupt, watch: Watch) 
         _last_roll(outcome.checks.get(catalogue.of_meeting, {}), company, run.node.name)
     if company is not None and (told := _told(company.over, chosen)) is not None:
         return told
+    hosted_part = ""
     if company is not None:
+        if company.incomplete and len(company.nodes) <= DRAWN_NODES:
+            hosted_part = _part(company, run.node)
         company.forget()
     report = report_of(run, outcome, chosen, started, verbose=wish.verbose)
     own = verdict.code_of_node(report, run.node.name)
@@ -197,7 +202,7 @@ def ending_of(wish: Wish, workers: Workers, interrupt: Interrupt, watch: Watch) 
         company.tell_end(ends, _last_words(report, run.node.name))
         company.close(interrupt.name and f"interrupted by {interrupt.name}")
     part = _part(company, run.node) if company is not None and not company.decides else ""
-    return Ending(report.verdict, report.exit_code, own, report, chosen.outputs, part)
+    return Ending(report.verdict, report.exit_code, own, report, chosen.outputs, part, hosted_part)
 
 
 def passes(

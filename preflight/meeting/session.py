@@ -136,6 +136,12 @@ class Company:
         return self.hosting is not None and self.hosting.whole
 
     @property
+    def incomplete(self) -> bool:
+        """Whether this agent holds the meeting, and some ranks never came or have been lost."""
+        host = self.hosting
+        return host is not None and (host.ranks_met() < self.agent.topology.size or bool(self.lost))
+
+    @property
     def lost(self) -> Mapping[str, str]:
         """Keys of which nothing more will be heard, and why: those of guests that are gone, and of
         the ranks of agents that are for which a guest speaks. Asked after every word: of ten

@@ -51,21 +51,29 @@ SUMMARY_LIMIT = 1 << 20
 
 
 def publish(
-    workers: Workers, outputs: Iterable[Output], report: Report, look: human.Look, part: str = ""
+    workers: Workers,
+    outputs: Iterable[Output],
+    report: Report,
+    look: human.Look,
+    part: str = "",
+    hosted_part: str = "",
 ) -> tuple[str, ...]:
     """Print and write the report, files first; why an output could not be had, for each. A `part`
     goes into a file of its own: where all write to one folder, the host of the meeting and other
     parts have theirs there. Without one nobody could merge it, so it is written into the working
-    directory, if that can be, where nobody has asked for a file."""
+    directory, if that can be, where nobody has asked for a file. So is the `hosted_part`, which is
+    the report of the meeting's host, while a file that was asked for has the name it was given."""
     problems: list[str] = []
     saved = ""
     outputs = list(outputs)
     unasked = Output("json", PART)
-    if part and not any(o.format == "json" and o.file != "-" for o in outputs):
+    name = part or hosted_part
+    if name and not any(o.format == "json" and o.file != "-" for o in outputs):
         outputs.append(unasked)
     for output in sorted(outputs, key=lambda o: o.file == "-"):
         if output.file == "-":
-            looked = replace(look, saved_as=saved, merged_with=_parts(saved, part))
+            every_part = _parts(saved, name, unasked in outputs)
+            looked = replace(look, saved_as=saved, merged_with=every_part)
             with without_collector():
                 problem = terminal.write_parts(formats.parts(output.format, report, looked))
         else:
@@ -75,8 +83,8 @@ def publish(
             metrics = output.format == "prometheus"
             asked = output is not unasked
             stem, extension = _name_and_kind(output.file)
-            if part and not metrics and extension:
-                output = replace(output, file=f"{stem}.{part}{extension}")
+            if (part or not asked) and not metrics and extension:
+                output = replace(output, file=f"{stem}.{name}{extension}")
             # the collector is another user, whatever the umask of this one
             mode = 0o644 if metrics else None
             args = {
@@ -133,13 +141,15 @@ def _name_and_kind(path: str) -> tuple[str, str]:
     return stem, extension
 
 
-def _parts(saved: str, part: str) -> str:
-    """The files of all parts, for a shell, where this one has been written as `saved`."""
-    if not part or not saved or f".{part}." not in saved:
+def _parts(saved: str, part: str, unasked: bool) -> str:
+    """The files of all parts, for a shell, where this one has been written as `saved`. The file of
+    the meeting's host has no part's name in it where it was asked for."""
+    stem, extension = _name_and_kind(saved)
+    if not part or not extension:
         return ""
-    stem, _, extension = saved.rpartition(f".{part}.")
-    first, last = shell_word(stem), shell_word(extension)
-    return f"{first}.*.{last}" if first and last else ""
+    stem = stem.removesuffix(f".{part}")
+    first, last = shell_word(stem), shell_word(extension[1:])
+    return f"{first}.*{'.' if unasked else ''}{last}" if first and last else ""
 
 
 def write_step_summary(workers: Workers, outputs: Iterable[Output], report: Report) -> None:

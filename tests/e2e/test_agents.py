@@ -339,6 +339,29 @@ def test_a_part_that_nobody_asked_for_is_written_and_the_screen_says_how_to_merg
     )
 
 
+def test_the_host_leaves_a_part_where_somebody_never_came(lab: Lab) -> None:
+    """Or what the screen of the one that did not get in says to merge would not be there."""
+    for host in lab:
+        host.sh("rm -f preflight.*")
+    there = everywhere("--arrive", "2s")
+    ended = lab.run_all({name: there[name] for name in ("n1", "n2")}, timeout=ENDS_SECONDS)
+    assert "missing rdzv.reach absent [rank 2]" not in ended["n2"].out
+    assert [host.sh("find . -name 'preflight.*'") for host in lab] == [
+        "./preflight.n1.json\n",
+        "",
+        "",
+    ]
+    assert " report      preflight.n1.json " in ended["n1"].out
+    assert "\n merge       preflight merge preflight.*.json " in ended["n1"].out
+
+
+def test_where_all_came_nobody_leaves_a_file(lab: Lab) -> None:
+    for host in lab:
+        host.sh("rm -f preflight.*")
+    assert codes(lab.run_all(everywhere(), timeout=ENDS_SECONDS)) == {"n1": 0, "n2": 0, "n3": 0}
+    assert [host.sh("find . -name 'preflight.*'") for host in lab] == ["", "", ""]
+
+
 STARTED = ("--", "sh", "-c", "echo started; exit 7")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -268,6 +269,38 @@ def test_metrics_of_an_agent_that_met_nobody_have_the_same_name(
         "r.gpu-b07.junit",
         "r.prometheus",
     ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "part", "hosted_part", "written", "merged"),
+    [
+        ("", "gpu2", "", "preflight.gpu2.json", "preflight.*.json"),
+        ("", "", "gpu1", "preflight.gpu1.json", "preflight.*.json"),
+        ("r.json.gz", "gpu2", "", "r.gpu2.json.gz", "r.*json.gz"),
+        ("r.json.gz", "", "gpu1", "r.json.gz", "r.*json.gz"),
+        ("preflight.json", "", "gpu1", "preflight.json", "preflight.*json"),
+        ("report", "gpu2", "", "report", ""),
+    ],
+)
+def test_what_is_to_be_merged_is_what_host_and_guests_write(
+    asked: str,
+    part: str,
+    hosted_part: str,
+    written: str,
+    merged: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The parts of guests have their names in them, the host's only where nobody asked for it."""
+    monkeypatch.chdir(tmp_path)
+    outputs = [Output("human", "-"), *([Output("json", asked)] if asked else [])]
+    with agent.session(Interrupt()) as workers:
+        files.publish(workers, outputs, judged("healthy"), human.Look(), part, hosted_part)
+    assert [path.name for path in tmp_path.iterdir()] == [written]
+    found = re.findall(r"preflight merge (\S+)", capsys.readouterr().out)
+    assert found == [merged] * bool(merged)
+    assert not merged or [path.name for path in tmp_path.glob(merged)] == [written]
 
 
 # --- GitHub Actions ---
