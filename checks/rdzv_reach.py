@@ -227,8 +227,10 @@ FINDINGS: Mapping[str, FindingType] = {
         means="the other ranks hang in their next collective, or 'Connection reset by peer'; SLURM "
         "says 'srun: error: Node failure on …' or 'CANCELLED AT … DUE TO NODE … FAILURE'",
         now="dmesg -T | tail   on {host}",
-        text="find out how process {pid} ended (SLURM: sacct -j $SLURM_JOB_ID); exclude {host} if "
-        "it happens there again",
+        text="find out why preflight on {host} ended: killed by the kernel for lack of memory "
+        "(dmesg), by the scheduler (sacct -j $SLURM_JOB_ID; kubectl describe pod), or with its "
+        "machine, if that was started since; exclude {host} if it happens there again",
+        commands=(Command("uptime -s", "{host}"),),
         blame=(Blame.UNKNOWN, Blame.NETWORK),
     ),
     "sending-slow": FindingType(

@@ -186,7 +186,7 @@ def _lost_guests(
             f"and was lost: {arrival.lost[:120]}{mark}{out if after else ''}",
             expected="every agent stays to the end",
             confidence=Confidence.LIKELY,
-            fields={"host": arrival.node, "pid": str(arrival.pid)},
+            fields={"host": arrival.node},
         )
         if arrival.lost.startswith(GAVE_UP) and _fell_silent(arrival.lost):
             yield _mac_shared(arrival, view) or _deaf(arrival, view, machines)
@@ -309,7 +309,7 @@ def _lost_speakers(parts: Iterable[Part]) -> Iterator[Found]:
             f"heard, was lost: {why}",
             expected="every agent stays to the end",
             confidence=Confidence.LIKELY,
-            fields={"host": node, "pid": ""},
+            fields={"host": node},
         )
 
 
@@ -352,5 +352,5 @@ def _lost_host(parts: Sequence[Part], world: World[Reach], view: MeetingView | N
         expected="the host of the meeting stays to the end",
         confidence=Confidence.POSSIBLE if unclear else Confidence.LIKELY,
         alternatives=(gone, broke if unclear else reset) if alone else (),
-        fields={"host": name, "pid": ""},
+        fields={"host": name},
     )
