@@ -75,8 +75,9 @@ FINDINGS = {
     "number-malformed": FindingType(
         headline="{seen} is not a number on {at}",
         who="job author",
-        cause="quotes kept by an env file, or a shell variable that was never expanded",
-        means='"invalid literal for int() with base 10" in init_process_group or in torchrun',
+        cause="quotes kept by an env file, or a shell variable that was never expanded, or not set",
+        means='"invalid literal for int() with base 10" in init_process_group or in torchrun, or '
+        '"Unsupported nproc_per_node value"',
         text="set it to digits only, or let one launcher set it: torchrun sets all of them",
         status=(Status.FAIL, Status.WARN),
     ),

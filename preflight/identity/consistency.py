@@ -51,6 +51,13 @@ NUMBERS: Mapping[str, int] = {
     "NODE_RANK": 0,
     "PET_NODE_RANK": 0,
 }
+TORCHRUN_NUMBERS = {
+    "PET_NNODES": "NODES or LEAST:MOST",
+    "PET_NPROC_PER_NODE": "a number, or auto, gpu, cpu or xpu",
+    "PET_NODE_RANK": "digits only",
+}
+DEVICE = re.compile(r"[a-z]{3,20}")
+"""A word that may be the name of a device."""
 PORTS = ("MASTER_PORT", "PET_MASTER_PORT")
 ELASTIC, STORE = "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE"
 STANDALONE = "PET_STANDALONE"
@@ -99,6 +106,12 @@ NAMES = (
     *GPUS_OF_TASK,
 )
 """Every variable that is looked at."""
+
+COUNTED = frozenset({"auto", "cpu", "gpu", "xpu"})
+"""What torchrun counts the ranks of a node by (determine_local_world_size); a device of torch's
+that a package adds (privateuse1) is one, too."""
+ADDED_DEVICES = frozenset({"npu", "mlu", "musa", "gcu", "hpu", "sdaa", "privateuseone"})
+NO_DEVICE = frozenset({"cuda", "gpus", "cpus", "rocm", "all", "none", "null", "true", "false"})
 
 NNODES, NPROC = "--nnodes", "--nproc-per-node"
 """Of torchrun, whose command line counts before its variables."""
@@ -213,12 +226,29 @@ def _number_faults(env: Env, top: Topology) -> Iterator[Found]:
             yield env.fault("out-of-range", env.say(name), f"{name} at least {least}", status)
         elif value != value.strip():
             yield env.fault("number-whitespace", env.say(name), "digits only")
-    for name, words in (("PET_NNODES", False), ("PET_NPROC_PER_NODE", True)):
-        value = env.values.get(name, "")
-        counts = [number(part) for part in value.split(":", 0 if words else 1)]
-        if value and not (words and value.isalpha()) and any(c is None or c < 1 for c in counts):
-            wanted = "a number, or auto, gpu or cpu" if words else "NODES or LEAST:MOST"
+    yield from _torchrun_number_faults(env)
+
+
+def _torchrun_number_faults(env: Env) -> Iterator[Found]:
+    """Numbers that torchrun stops at, as it is to be started."""
+    to_come = OPTIONS in env
+    for name, wanted in TORCHRUN_NUMBERS.items():
+        value = env.values.get(name)
+        if value == "" and to_come:  # without what gate has read, nobody may read it
             yield env.fault("number-malformed", env.say(name), wanted)
+    said = env.values.get("PET_NNODES", "")
+    if said and any(c is None or c < 1 for c in map(number, said.split(":", 1))):
+        yield env.fault("number-malformed", env.say("PET_NNODES"), TORCHRUN_NUMBERS["PET_NNODES"])
+    name = "PET_NPROC_PER_NODE"
+    value = env.values.get(name, "")
+    count = number(value)
+    if not value or value in COUNTED | ADDED_DEVICES or (count is not None and count > 0):
+        return
+    found = env.fault("number-malformed", env.say(name), TORCHRUN_NUMBERS[name])
+    if DEVICE.fullmatch(value) and value not in NO_DEVICE:
+        other = f"a package adds a device '{value}' to torch"
+        found = found.with_(confidence=Confidence.LIKELY, alternatives=(other,))
+    yield found
 
 
 def _range_faults(env: Env, top: Topology) -> Iterator[Found]:

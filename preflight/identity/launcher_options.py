@@ -132,9 +132,11 @@ def as_variables(argv: Sequence[str], environ: Mapping[str, str]) -> dict[str, s
         if not known.get("PET_RDZV_ENDPOINT"):
             default = default | STATIC_ENDPOINT
     for name, value in default.items():
-        if not known.get(_variable(name)):
-            given[_variable(name)] = value
-            typed[_variable(name)] = f"--{name}"
+        variable = _variable(name)
+        # torchrun stops at a number that is empty, as that of a shell variable which is not set
+        if variable not in known or (name in STATIC_ENDPOINT and not known[variable]):
+            given[variable] = value
+            typed[variable] = f"--{name}"
     return given | {OPTIONS: " ".join(f"{name}={word}" for name, word in typed.items())}
 
 

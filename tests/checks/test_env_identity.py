@@ -15,6 +15,7 @@ from preflight.host import Host
 from preflight.identity.consistency import NAMES
 from preflight.identity.discover import discover
 from preflight.identity.launcher_options import as_variables
+from preflight.identity.launchers import OPTIONS
 from preflight.model import Cause, Confidence, Fact, Kind, Missing, Node, Status, Subject, Topology
 
 conforms(env_identity)
@@ -319,6 +320,24 @@ NUMBERS = (
     Case("PET_NNODES", shared({"PET_NNODES": "two"}), "number-malformed", FAIL),
     Case("PET_NNODES of nothing", shared({"PET_NNODES": "2:"}), "number-malformed", FAIL),
     Case("no ranks", shared({"PET_NPROC_PER_NODE": "0"}), "number-malformed", FAIL),
+    Case("no word of torchrun's", shared({"PET_NPROC_PER_NODE": "x"}), "number-malformed", FAIL),
+    Case("in capitals", shared({"PET_NPROC_PER_NODE": "AUTO"}), "number-malformed", FAIL),
+    Case("a GPU's other name", shared({"PET_NPROC_PER_NODE": "cuda"}), "number-malformed", FAIL),
+    Case(
+        "a device that nobody knows",
+        shared({"PET_NPROC_PER_NODE": "abacus"}),
+        "number-malformed",
+        FAIL,
+    ),
+    Case("a device that a package adds", shared({"PET_NPROC_PER_NODE": "npu"})),
+    Case("Intel's GPUs", shared({"PET_NPROC_PER_NODE": "xpu"})),
+    Case(
+        "a shell variable that is not set, typed",
+        one({OPTIONS: "PET_NNODES=--nnodes", "PET_NNODES": ""}),
+        "number-malformed",
+        FAIL,
+    ),
+    Case("empty, and nobody is known to read it", one({"PET_NNODES": ""})),
     Case("huge", one(ENV | {"RANK": "9" * 256}), "out-of-range", FAIL),
     Case("carriage return", one(ENV | {"WORLD_SIZE": "4\r"}), "number-whitespace", WARN),
     Case("blank after the port", one(ENV | {"MASTER_PORT": "29500 "}), "number-whitespace", WARN),

@@ -51,6 +51,13 @@ def test_an_option_counts_before_the_variable_of_its_name() -> None:
     assert named(told, "PET_NPROC_PER_NODE") == "PET_NPROC_PER_NODE"
 
 
+def test_what_is_typed_empty_stays_so() -> None:
+    """Torchrun stops there, and takes no default."""
+    told = read("torchrun --nnodes= --node-rank= --master-addr= train.py", PET_NPROC_PER_NODE="")
+    assert (told["PET_NNODES"], told["PET_NODE_RANK"]) == ("", "")
+    assert told["PET_NPROC_PER_NODE"] == ""
+
+
 def test_one_node_is_at_torchruns_own_port() -> None:
     top = found("python -m torch.distributed.run --nproc-per-node 4 train.py", {"MASTER_PORT": "9"})
     assert (top.size, top.ranks_of("n2"), top.master_port) == (4, (0, 1, 2, 3), 29500)
