@@ -338,6 +338,22 @@ FINDINGS: Mapping[str, FindingType] = {
         text="let one launcher compute it, and start every node with the same numbers",
         blame=Blame.JOB,
     ),
+    "nproc-uneven": FindingType(
+        headline="the nodes start different numbers of ranks ({counts}): no collective was tried",
+        who="job author",
+        cause="nodes with different numbers of GPUs, or one --nproc-per-node that was not changed",
+        means="nothing in torchrun, which adds up the ranks of its nodes; a script that multiplies "
+        "nodes by ranks per node is wrong, and what this run has not tried may still fail",
+        text="set one --nproc-per-node for all nodes if it was not meant; if it was, check the "
+        "nodes with one rank each first",
+        commands=(
+            Command(
+                "preflight run --nproc 1 --nodes $N --node-rank $I --meet {place}", "every node"
+            ),
+        ),
+        status=Status.WARN,
+        explains=(),
+    ),
     "leader-elsewhere": FindingType(
         headline="MASTER_ADDR is not the node of rank 0: {seen}",
         who="job author",
@@ -618,6 +634,11 @@ def _findings(world: World[Reach], view: MeetingView | None) -> Iterator[Found]:
 
 
 def _who_came(world: World[Reach], view: MeetingView, misplaced: list[Found]) -> Iterator[Found]:
+    if (uneven := arrivals.uneven_nodes(world, view)) is not None:
+        yield uneven
+        yield from arrivals.late_agents(world, view)
+        yield from arrivals.unexpected_connections(world, view)
+        return
     twice = arrivals.duplicate_ranks(view)
     said = number_unread(world.topology)
     yield from (_unread(one, said) for one in twice) if said else twice

@@ -5,6 +5,7 @@ meeting/coordinator.py writes it, rdzv.reach and agree.clock judge it. Plain dat
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import field
 
 from preflight.frozen import dataclass
@@ -79,6 +80,21 @@ class Arrival:
     offset: float | None = None
     uncertainty: float | None = None
     through: int = 0
+
+
+def multiplied_apart(agents: Iterable[tuple[Sequence[int], int]]) -> bool:
+    """Whether the agents of all nodes have come, each with its node's ranks and the size of the job
+    by its own multiplication of nodes and ranks per node, and have other numbers of ranks."""
+    came = list(agents)
+    counts, numbers = set(), set()
+    for ranks, size in came:
+        here, first = len(ranks), min(ranks, default=0)
+        block = here and set(ranks) == set(range(first, first + here))
+        if not block or first % here or size != here * len(came):
+            return False
+        counts.add(here)
+        numbers.add(first // here)
+    return len(counts) > 1 and numbers == set(range(len(came)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from preflight.check import LOCAL, Requirement, Scope, Stage
 from preflight.engine.dispatch import Place, ask, observation_of, server_of, without_torch
 from preflight.engine.plan import CheckProgress, Outcome, Plan, Progress, Watch
 from preflight.humanize import plural
+from preflight.identity.launchers import TORCHRUN_TO_COME
 from preflight.model import (
     WEIGHT,
     Cause,
@@ -340,7 +341,11 @@ class Run:
             return Missing(Cause.SKIPPED, detail)
         if self._shared(loaded) and company is not None and loaded.id != self.meeting:
             alone = Requirement.PEERS in loaded.check.requires and len(company.nodes) < 2
-            if company.lost or (loaded.check.scope is Scope.WORLD and not company.whole):
+            to_come = self.plan.topology.launcher == TORCHRUN_TO_COME.name
+            world = loaded.check.scope is Scope.WORLD
+            if world and to_come and not company.lost and company.multiplied_apart:
+                return Missing(Cause.NOT_APPLICABLE, "needs as many ranks on each node")
+            if company.lost or (world and not company.whole):
                 return Missing(Cause.BLOCKED, by=self.meeting)
             if loaded.check.scope is Scope.PAIR and alone:
                 if not company.whole:

@@ -29,7 +29,7 @@ from preflight.process.call import Call, Told
 from preflight.process.pool import Returned, Workers
 from preflight.process.servers import LIGHT
 from preflight.registry import Loaded
-from preflight.roster import Roll
+from preflight.roster import Roll, multiplied_apart
 
 OWN_CALL = 4.0
 """Seconds for which rank 0 tries to reach its own meeting by a translated address."""
@@ -136,10 +136,20 @@ class Company:
         return self.hosting is not None and self.hosting.whole
 
     @property
+    def multiplied_apart(self) -> bool:
+        """See roster.py; asked of the host, once everybody has a seat."""
+        if self.hosting is None or self._hello is None:
+            return False
+        hellos = [self._hello, *(guest.hello for guest in self.hosting.guests)]
+        return multiplied_apart((hello.ranks, hello.size) for hello in hellos)
+
+    @property
     def incomplete(self) -> bool:
         """Whether this agent holds the meeting, and some ranks never came or have been lost."""
-        host = self.hosting
-        return host is not None and (host.ranks_met() < self.agent.topology.size or bool(self.lost))
+        if self.hosting is None:
+            return False
+        few = self.hosting.ranks_met() < self.agent.topology.size
+        return (few and not self.multiplied_apart) or bool(self.lost)
 
     @property
     def lost(self) -> Mapping[str, str]:

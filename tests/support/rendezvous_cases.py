@@ -12,6 +12,7 @@ from preflight.domains.net.reverse_path import Detour, OutgoingWay
 from preflight.domains.rendezvous.attempts import AbsentHost, Reach
 from preflight.domains.rendezvous.tcp_probe import Probe
 from preflight.identity.discover import UNREAD
+from preflight.identity.launchers import TORCHRUN_TO_COME
 from preflight.identity.slurm_hosts import ExpectedHost
 from preflight.model import (
     Blame,
@@ -624,6 +625,28 @@ ARRIVALS: tuple[Row, ...] = (
         here(hosting(*ALL[:3], came(4, 6, ranks=(4,)))),
         "size-differs",
         sure=Confidence.POSSIBLE,
+    ),
+    row(
+        "nodes with different numbers of ranks, which torchrun adds up",
+        here(hosting(came(1, 4), came(2, 6, ranks=(3, 4, 5)), size=4)),
+        "nproc-uneven",
+        status=Status.WARN,
+        about=("n1", "n2"),
+        says=("n1 2, n2 3 · 5 in all",),
+        topology=nodes(1, 2, size=4, launcher=TORCHRUN_TO_COME.name),
+    ),
+    row(
+        "the same, where their blocks overlap",
+        here(hosting(came(1, 6), came(2, 6), came(3, 3, ranks=(2,)), size=6)),
+        "nproc-uneven",
+        status=Status.WARN,
+        topology=nodes(1, 2, size=6, launcher=TORCHRUN_TO_COME.name),
+    ),
+    row(
+        "another number of nodes, behind torchrun",
+        here(hosting(came(1, 4), came(2, 6), size=4)),
+        "size-differs",
+        topology=nodes(1, 2, size=4, launcher=TORCHRUN_TO_COME.name),
     ),
     row(
         "another job's ranks",

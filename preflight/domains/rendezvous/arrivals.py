@@ -8,11 +8,12 @@ from statistics import median
 from preflight.domains.rendezvous.attempts import Reach
 from preflight.frozen import dataclass
 from preflight.humanize import duration, plural, rank_list
+from preflight.identity.launchers import TORCHRUN_TO_COME
 from preflight.identity.slurm_hosts import ExpectedHost
 from preflight.inference import consensus
 from preflight.model import Blame, Confidence, Found, Kind, Subject, World
-from preflight.nodeset import hostlist, same_host
-from preflight.roster import Arrival, Roll
+from preflight.nodeset import folded, hostlist, same_host
+from preflight.roster import Arrival, Roll, multiplied_apart
 
 SECONDS_LATE = 5.0
 """Behind the median: a healthy start of many nodes is spread over a second or two."""
@@ -125,6 +126,30 @@ def _rightful(
     if 0 in ranks and len(mine) == 1:
         return mine[0], f"MASTER_ADDR is an address of {mine[0].node}"
     return None, ""
+
+
+def uneven_nodes(world: World[Reach], view: MeetingView) -> Found | None:
+    """Nodes that are all there, of which torchrun will start different numbers of ranks: its agents
+    add them up (torch/distributed/elastic/agent/server/api.py, _assign_worker_ranks), whatever the
+    rendezvous. Ours have each multiplied their own number, so that no world of theirs fits."""
+    arrivals = view.roll.arrivals
+    to_come = world.topology.launcher == TORCHRUN_TO_COME.name
+    if not to_come or not multiplied_apart((a.ranks, a.size) for a in arrivals):
+        return None
+    counts = {a.node: len(a.ranks) for a in arrivals}
+    by_count = [
+        f"{folded(n for n, c in counts.items() if c == count)} {count}"
+        for count in sorted(set(counts.values()))
+    ]
+    told = ", ".join(by_count[:SHOWN]) + (", …" if by_count[SHOWN:] else "")
+    return Found(
+        "nproc-uneven",
+        tuple(node_of(a) for a in arrivals),
+        saw=f"ranks that torchrun is to start: {told} · {sum(counts.values())} in all, which "
+        "torchrun adds up itself",
+        expected="as many on each node, to try the collectives of all ranks",
+        fields={"counts": told, "place": f"{view.roll.name}:{view.roll.port}"},
+    )
 
 
 def job_size(view: MeetingView) -> tuple[int, tuple[Found, ...]]:
