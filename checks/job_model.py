@@ -135,7 +135,8 @@ FINDINGS = {
     "copies-differ": for_author(
         headline="the ranks have different copies of the model: {seen}",
         cause="averaged weights (EMA, SWA) or a teacher that rank 0 alone updates and all ranks "
-        "use, or that each rank updates by a number of its own",
+        "use, that each rank updates by a number of its own, or that was made before DDP wrapped "
+        "the model, from weights of another seed on each rank",
         means="no error at all: metrics that are averaged over the ranks are of different weights; "
         "where the copy is loaded into the model, the ranks train different ones from then on",
         text="update the copy made at {line!s} in the same way on all ranks, in each step; or "
@@ -370,7 +371,9 @@ def _copies(ranks: Mapping[int, tuple[Subject, Models]]) -> Iterator[Found]:
 
 def _used(apart: CopiesApart) -> str:
     if apart.use is None:
-        return f"{_when(apart.drift)} · all ranks update it, and their models are equal"
+        never = ", never equal: it was made before DDP gave all ranks the model of rank 0"
+        when = _when(apart.drift) + (never if apart.drift.agreed < 0 else "")
+        return f"{when} · all ranks update it, and their models are equal"
     how = "loaded into the model" if apart.use.how == LOAD else "called"
     where = f" at {apart.use.frame}" if apart.use.frame else ""
     never = f" · it never changes on {rank_list(apart.still)}" if apart.still else ""

@@ -114,6 +114,12 @@ def copied(slope: float, *uses: float) -> ModelCopy:
     return ModelCopy(LINE, NAMES[:1], SHAPES[:1], looks, tuple(loaded))
 
 
+def begun(copied: ModelCopy) -> ModelCopy:
+    """The same from other numbers."""
+    looks = tuple(replace(one, sums=tuple((s or 0) + 7 for s in one.sums)) for one in copied.looks)
+    return replace(copied, looks=looks)
+
+
 def keep(*copies: ModelCopy, of: Replica = DDP) -> dict[str, Models]:
     seen = ranks(*(of,) * len(copies)).values()
     pairs = zip(seen, copies, strict=True)
@@ -145,6 +151,8 @@ CASES = (
     ),
     Case("rank 0 alone loads it", keep(copied(0.1, 1.8), copied(0.0))),
     Case("each updates its own", keep(copied(0.1), copied(0.3)), "copies-differ", WARN),
+    Case("each began with its own", keep(copied(0.1), begun(copied(0.1))), "copies-differ", WARN),
+    Case("each began with its own, and one keeps it", keep(copied(0.1), begun(copied(0.0)))),
     Case("all update theirs alike", keep(copied(0.1, 1.8), copied(0.1, 1.8))),
     Case(
         "copies of models that share in groups",

@@ -257,12 +257,15 @@ FAULTS = (
         )
         for how in ("averaged", "loaded")
     ),
-    warned(
-        *("copies_apart", "copies-differ", 0, 1),
-        check=MODEL,
-        args=("decay",),
-        word="decay",
-        launcher=SHELL,
+    *(
+        warned(
+            *("copies_apart", "copies-differ", 0, 1),
+            check=MODEL,
+            args=(how,),
+            word=how,
+            launcher=SHELL,
+        )
+        for how in ("decay", "early")
     ),
     *(
         warned(
@@ -768,6 +771,7 @@ HEALTHY = (
     Row("replica_own_start", args=("ensemble",), launcher=SHELL, word="ensemble"),
     Row("torch_warns", launcher=SHELL),
     Row("second_phase", args=("again",), word="again"),
+    Row("second_phase", args=("teacher",), word="teacher", launcher=SHELL),
     Row("learns_nothing", launcher=SHELL),
     Row("keys_prefixed", args=("cut",), launcher=SHELL, word="cut"),
     *(
@@ -787,7 +791,7 @@ HEALTHY = (
             ("rate_ends", ("last", "cycles", "warmup", "phases")),
             ("needless_work", ("schedule", "both", "apart", "last", "persistent", "long", "turns")),
             ("gives_own", ("chance", "curriculum", "evaluates")),
-            ("copies_apart", ("right", "kept", "shared", "saved", "teacher", "own")),
+            ("copies_apart", ("right", "same", "kept", "shared", "saved", "teacher", "own")),
             ("splits_model", ("right", "summed", "ensemble", "split", "experts")),
             ("clips_apart", ("agreed", "layers", "stages", "before")),
         )
@@ -1079,7 +1083,10 @@ AT_LENGTH = frozenset(
         "ties_lost-frozen",
         *(f"clips_apart-{how}" for how in ("original", "scattered", "whole", "summed", "layers")),
         *("clips_apart-stages", "clips_apart-before", "clips_apart-agreed", "clips_apart-loss"),
-        *(f"copies_apart-{how}" for how in ("loaded", "decay", "kept", "shared", "saved", "own")),
+        *(
+            f"copies_apart-{how}"
+            for how in ("loaded", "decay", "early", "same", "kept", "shared", "saved", "own")
+        ),
         "copies_apart-teacher",
         "splits_model-norms",
         *(f"splits_model-{how}" for how in ("sequence", "group", "summed", "split", "experts")),

@@ -70,7 +70,7 @@ def copies_apart(
                 return CopiesApart(drift, use, copies, still)
         drift = _drift(copies)
         own = still or any(one.replaced for one in copies.values())
-        if drift and unequal is None and drift.agreed >= 0 and not drift.again and not own:
+        if drift and unequal is None and not drift.again and not own:
             return CopiesApart(drift, None, copies)
     return None
 

@@ -2,8 +2,9 @@
 each, before the steps 1, 2, 3, 5, 9, 17 … of the optimizer by which the models are compared, and
 when it is used, so that the copies of all ranks can be compared.
 
-A copy is what copy.deepcopy makes of the parameters, as AveragedModel does. A use is a
-load_state_dict of the copy's own tensors into the model, or a forward of an AveragedModel. Nothing
+A copy is what copy.deepcopy makes of the parameters, as AveragedModel does, or another model into
+which load_state_dict has taken the model's own tensors. A use is a load_state_dict of the copy's
+own tensors into the model, or a forward of an AveragedModel. Nothing
 is changed, and an error here is swallowed. Loaded from its text beside preflight_responder.py into
 the user's Python, any from 3.8 on: the standard library only.
 """
@@ -22,6 +23,7 @@ class Copies:
     """What is known in this process. There is one."""
 
     groups = []
+    loads = []  # of models: line, and their parameters with the address of what each was given
     memo = None  # of the deepcopy that goes on, by what it has copied: id of its dict, and of one
     model = {}  # what is in preflight_model.py
     optimized = {}  # and in preflight_optimized.py
@@ -30,6 +32,7 @@ class Copies:
 
 def begin():
     """A child by fork may train what its parent has copied."""
+    Copies.loads = []
     for group in Copies.groups:
         group.looks, group.uses, group.used = [], [], {}
 
@@ -126,8 +129,7 @@ def follow_loads(kind):
     @functools.wraps(original)
     def load_state_dict(self, state_dict, *args, **kwargs):
         try:
-            if Copies.groups:
-                note_load(self, state_dict)
+            note_load(self, state_dict)
         except Exception:
             pass
         return original(self, state_dict, *args, **kwargs)
@@ -137,19 +139,42 @@ def follow_loads(kind):
 
 def note_load(model, state_dict):
     tensor = sys.modules["torch"].Tensor
-    given = {value.data_ptr() for value in state_dict.values() if isinstance(value, tensor)}
+    given = {name: v.data_ptr() for name, v in state_dict.items() if isinstance(v, tensor)}
+    places = set(given.values())
     mine = {id(parameter) for parameter in model.parameters()}
+    known = False
     for group in Copies.groups:
         one, other = (reference() for reference in group.pairs[0])
         if id(other) in mine:
-            group.replaced = True
-        elif id(one) in mine and other is not None and other.data_ptr() in given:
+            group.replaced = known = True
+        elif id(one) in mine and other is not None and other.data_ptr() in places:
             group.use("load")
+            known = True
+    if not known and Copies.place is not None:
+        own = [(weakref.ref(p), given[n]) for n, p in model.named_parameters() if given.get(n)]
+        del Copies.loads[: 1 - GROUPS]
+        Copies.loads.append((Copies.place(), own[:PARAMETERS]))
+
+
+def adopt(wrapped):
+    """Make groups of the models that were given the tensors of these parameters."""
+    loads, Copies.loads = Copies.loads, []
+    at = {p.data_ptr(): p for p in wrapped}
+    for frame, own in loads:
+        group = Group(frame)
+        for reference, place in own:
+            copied, original = reference(), at.get(place)
+            if copied is None or original is None or copied.data_ptr() == place:
+                break
+            group.pairs.append((weakref.ref(original), reference))
+        else:
+            Copies.groups += [group] if group.pairs else []
+    del Copies.groups[:-GROUPS]
 
 
 def steps(done):
     """Before a step at which the models are compared, after `done` of them."""
-    if not Copies.groups or done is None or done & (done - 1):
+    if not (Copies.groups or Copies.loads) or done is None or done & (done - 1):
         return
     torch = sys.modules["torch"]
     if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
@@ -158,6 +183,8 @@ def steps(done):
     wrapped = [entry.module() for entry in entries if entry.module is not None]
     have = {id(p): n for m in wrapped if m is not None for n, p in m.module.named_parameters()}
     held = {id(p) for known in Copies.optimized["Optimized"].known for p in known.parameters()}
+    if Copies.loads:
+        adopt([p for m in wrapped if m is not None for p in m.module.parameters()])
     for group in of_models(have, held)[:COPIES]:
         if not group.names:
             copies = group.copies()

@@ -130,6 +130,9 @@ def wrapped(original, ddp, args, kwargs):
     }
     group = kwargs.get("process_group")
     entry.options["own_group"] = group is not None or kwargs.get("device_mesh") is not None
+    if not entry.options["own_group"] and all(one.kind != "ddp" for one in Models.entries):
+        # all ranks are here; what one has trained alone before, such as a teacher, is its own
+        Models.entries, Models.clock, Models.steps, Models.others = [], None, 0, 0
     shared = kwargs.get("broadcast_buffers", args[4] if len(args) > 4 else None)
     if shared or shared is None:
         entry.placed = placed_buffers(model)

@@ -1,5 +1,6 @@
 """A copy of the model is kept, and all ranks use it: `averaged` weights that rank 0 alone updates,
-`loaded` into the model from a copy of its own, `decay` by the rank; healthy: `right` on all ranks,
+`loaded` into the model from a copy of its own, `decay` by the rank, or made too `early`, before DDP
+gives all ranks one model; healthy: `right` on all ranks, `same` since all ranks have one seed,
 `kept` and evaluated by rank 0 alone, `shared` by a broadcast before all use it, `saved` on rank 0
 and loaded by all, `teacher` that stays as it is, `own` as each rank's best so far"""
 
@@ -24,10 +25,17 @@ class Averages:
     def __init__(self, model: nn.Module) -> None:
         self.copy = copy.deepcopy(model).eval()  # <- here
 
+    def begin_with(self, made: nn.Module) -> None:
+        self.copy = made.eval()
+
     @torch.no_grad()
     def update(self, model: nn.Module, decay: float) -> None:
         for mine, new in zip(self.copy.parameters(), model.parameters(), strict=True):
             mine.lerp_(new, 1 - decay)
+
+
+def built() -> nn.Module:
+    return nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 4))
 
 
 def evaluate(model: nn.Module) -> None:
@@ -47,12 +55,16 @@ def swapped(model: nn.Module, averages: Averages) -> None:
 def main() -> None:
     dist.init_process_group("gloo")
     rank = dist.get_rank()
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 4))
+    torch.manual_seed(rank if HOW == "early" else 0)
+    net, teacher = built(), built()
+    if HOW in ("early", "same"):
+        teacher.load_state_dict(net.state_dict())  # <- or here
     model = DistributedDataParallel(net)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     averages = Averages(net)
     averaged = AveragedModel(net, multi_avg_fn=get_ema_multi_avg_fn(0.9))  # <- or here
+    if HOW in ("early", "same"):
+        averages.begin_with(teacher)
     torch.manual_seed(100 + rank)
     planted.now()
     for step in range(1, STEPS + 1):
@@ -65,14 +77,14 @@ def main() -> None:
             averages.update(net, 0.5 + 0.2 * rank if HOW == "decay" else 0.9)
         if HOW == "own" and torch.rand(()) < 0.5:
             averages.copy.load_state_dict(net.state_dict())
-        if step % EACH or HOW in ("decay", "teacher", "own"):
+        if step % EACH or HOW in ("decay", "early", "teacher", "own"):
             continue
         if HOW == "shared":
             for parameter in averages.copy.parameters():
                 dist.broadcast(parameter.data, 0)
         if HOW in ("averaged", "right"):
             evaluate(averaged)
-        if HOW in ("loaded", "right", "shared"):
+        if HOW in ("loaded", "right", "same", "shared"):
             swapped(net, averages)
         if HOW in ("kept", "saved") and rank == 0:
             averaged(torch.ones(8, 16))

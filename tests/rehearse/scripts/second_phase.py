@@ -1,5 +1,6 @@
 """A second phase with an optimizer of its own: the head is replaced inside of what DDP has wrapped,
-and nobody sums its gradients; with `again` the model is wrapped anew"""
+and nobody sums its gradients; with `again` the model is wrapped again, and with `teacher` the first
+phase is that of another model, which rank 0 trains alone"""
 
 import sys
 
@@ -27,8 +28,24 @@ def train(model: torch.nn.Module, steps: int) -> None:
         optimizer.step()
 
 
+def teach() -> None:
+    """Rank 0 trains a teacher for all, and then all train the model."""
+    torch.manual_seed(0)
+    teacher = Classifier()
+    if dist.get_rank() == 0:
+        train(teacher, 80)
+    for value in teacher.state_dict().values():
+        dist.broadcast(value, 0)
+    torch.manual_seed(dist.get_rank())
+    train(DistributedDataParallel(Classifier()), 100)
+
+
 def main() -> None:
     dist.init_process_group("gloo")
+    if "teacher" in sys.argv:
+        teach()
+        dist.destroy_process_group()
+        return
     torch.manual_seed(dist.get_rank())
     model = DistributedDataParallel(Classifier(), find_unused_parameters=True)  # <- here
     train(model, 50)

@@ -65,7 +65,7 @@ def test_all_ranks_update_it_apart() -> None:
     assert apart(copied(0.1), copied(0.1)) == ""
     assert apart(replace(copied(0.1), replaced=True), copied(0.2)) == ""
     begins_apart = replace(copied(0.1), looks=tuple(looked(s, 5.0 + s) for s in STEPS))
-    assert apart(copied(0.1), begins_apart) == ""
+    assert apart(copied(0.1), begins_apart) == "updated"  # made before DDP made the models equal
 
 
 def test_what_not_all_ranks_have() -> None:

@@ -83,6 +83,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Job:
         monkeypatch.setattr(kind, name, getattr(kind, name))
     monkeypatch.setattr(copies.Copies, "groups", [])
     monkeypatch.setattr(copies.Copies, "memo", None)
+    monkeypatch.setattr(copies.Copies, "loads", [])
     job = Job()
     model: dict[str, Any] = {
         "Models": job.counts,
@@ -118,6 +119,24 @@ def test_copies_of_other_things_are_not(job: Job) -> None:
     assert job.looks() == []
     copies.begin()
     del other
+
+
+def test_a_model_that_was_given_its_tensors_is_a_copy(job: Job) -> None:
+    loaded, other = Module(0.0, 0.0), Module(0.0, 0.0)
+    other.load_state_dict(Module(8.0, 9.0).state_dict())  # of a file, or of another model
+    loaded.load_state_dict(job.model.state_dict())
+    (told,) = job.looks()
+    assert (told["frame"], told["names"], told["replaced"]) == (HERE, ["p0", "p1"], False)
+    assert told["looks"][0] == [0, "1.0 2.0", ""]
+    loaded.load_state_dict(job.model.state_dict())  # a target network that follows it
+    assert [one["replaced"] for one in copies.told()] == [True]
+    del other
+
+
+def test_a_model_that_is_gone_by_then_is_none(job: Job) -> None:
+    Module(0.0, 0.0).load_state_dict(job.model.state_dict())
+    assert job.looks() == []
+    assert copies.Copies.loads == []
 
 
 def test_it_is_loaded_into_the_model(job: Job) -> None:
