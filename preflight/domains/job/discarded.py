@@ -14,7 +14,8 @@ left out now and then, or a step that a GradScaler skips, is none of it."""
 
 @dataclass(frozen=True, slots=True)
 class Discarded:
-    """Of one optimizer, over the steps whose batches are of one pass over a DataLoader.
+    """Of one optimizer, over the steps whose batches are of one pass over a DataLoader. All of its
+    first steps are looked at, and one in seven after them.
 
     frame    the user's line of such a reset
     steps    how many there were; `wasted`: before which gradients of a batch were reset that no

@@ -21,6 +21,7 @@ often."""
 GRADED = 8
 """Looks at which the gradients are compared as well, of a model that DDP does not wrap."""
 TEXT = 120
+WEIGHTS = range(1, SAMPLES + 1)
 LEFT = 8
 """Steps of another optimizer, one after the other, after which the clock's is done with: a second
 phase of the training has its own."""
@@ -223,31 +224,32 @@ def steps(optimizer):
     """Before a step of any optimizer; the first one is the clock, until another takes over. Returns
     how many it has made, where this is a step before which ranks are compared."""
     looked = None
-    if Models.clock is None or takes_over(optimizer):
-        Models.clock = weakref.ref(optimizer)
-    if Models.clock() is optimizer:
+    clock = Models.clock() if Models.clock is not None else None
+    if clock is not optimizer and (Models.clock is None or takes_over(optimizer)):
+        Models.clock, clock = weakref.ref(optimizer), optimizer
+    done = Models.steps if clock is optimizer else Models.steps - 1
+    is_due = due(done)
+    if clock is optimizer:
         Models.steps += 1
         Models.other, Models.others = None, 0
-        if due(Models.steps - 1):
-            looked = Models.steps - 1
+        if is_due:
+            looked = done
             look(optimizer, looked)
     for entry in Models.entries:
-        if due(Models.steps - 1):
+        if is_due:
             note_given(entry, optimizer)
         if entry.stepper is not None and entry.stepper() is optimizer:
             note_mode(entry)
         if entry.reduces is False:
-            note_unreduced(entry, optimizer, Models.steps - 1)
-        if entry.frozen and due(Models.steps):  # the last step before a look
-            note_unfrozen(entry, Models.steps - 1)
+            note_unreduced(entry, optimizer, done)
+        if entry.frozen and due(done + 1):  # the last step before a look
+            note_unfrozen(entry, done)
     return looked
 
 
 def takes_over(optimizer):
     """Whether it has made so many steps since the clock's last one that the clock has stopped: all
     ranks see that in the same step, which they do not of an optimizer that is gone."""
-    if Models.clock() is optimizer:
-        return False
     same = Models.other is not None and Models.other() is optimizer
     Models.other = Models.other if same else weakref.ref(optimizer)
     Models.others = Models.others + 1 if same else 1
@@ -271,11 +273,12 @@ def note_mode(entry):
     ddp = entry.module() if entry.module is not None else None
     if ddp is None:
         return
-    if ddp.module.training:
+    known = ddp.__dict__  # an attribute of a module's that is missing there is looked for at length
+    if known["_modules"]["module"].training:
         entry.trains, entry.evaluates = entry.trains + 1, 0
     else:
         entry.evaluates += 1
-    if getattr(getattr(ddp, "_join_config", None), "enable", False):
+    if getattr(known.get("_join_config"), "enable", False):
         entry.options["join"] = True
 
 
@@ -355,9 +358,10 @@ def compared(torch, parameters):
         }
     sums, sizes = [], []
     for key, count in counts:
-        taken = [next(numbers[key]) for _ in range(count)] if key else []
-        sums.append("%.9g" % sum(x * (i + 1) for i, x in enumerate(taken)) if key else "-")
-        sizes.append("%.3g" % sum(abs(x) * (i + 1) for i, x in enumerate(taken)) if key else "-")
+        taken = itertools.islice(numbers[key], count) if key else ()
+        weighted = [x * weight for x, weight in zip(taken, WEIGHTS)]
+        sums.append("%.9g" % sum(weighted) if key else "-")
+        sizes.append("%.3g" % sum(map(abs, weighted)) if key else "-")
     return " ".join(sums), " ".join(sizes)
 
 

@@ -163,17 +163,20 @@ def note(optimizer, frame):
 def steps(optimizer, done):
     """Before a step of any optimizer; `done`: steps before this look, None where none is due."""
     Optimized.steps += 1
-    known = next((known for known in Optimized.known if known.optimizer() is optimizer), None)
-    known = known or (None if Optimized.many else note(optimizer, None))
+    for known in Optimized.known:
+        if known.optimizer() is optimizer:
+            break
+    else:
+        known = None if Optimized.many else note(optimizer, None)
     if known is not None:
         known.steps += 1
     for followed in Optimized.schedulers:
         followed.stepped(optimizer)
-    torch = sys.modules["torch"]
-    if done is None or (
-        torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
-    ):  # to read a number would end the capture
+    if done is None:
         return
+    torch = sys.modules["torch"]
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        return  # to read a number would end the capture
     for followed in Optimized.schedulers:
         followed.look()
     models = [entry for entry in Optimized.model["Models"].entries if entry.module is not None]

@@ -21,6 +21,8 @@ LATEST = 64
 """Parts of steps of which begin and length are kept."""
 BETWEEN = 256
 """Times between two steps."""
+CLOCKED = 16
+"""Steps after each of which CPU time is read, and then each so many."""
 MARKS, NUMBERS = 48, 64
 """Steps whose inputs are marked, and numbers of each tensor that make such a mark."""
 
@@ -36,7 +38,7 @@ class Phases:
     pending, sums = [], [0, 0, 0, 0]
     windows = deque(maxlen=WINDOWS)
     latest = deque(maxlen=LATEST)
-    shape = ""
+    shape = None
     mark, marks = None, []
     place = None
     coming, taken, form, line, ranks = [], [0, 0, 0, 0], None, None, 0
@@ -51,7 +53,7 @@ def begin():
     Phases.between = deque(maxlen=BETWEEN)
     Phases.windows = deque(maxlen=WINDOWS)
     Phases.latest = deque(maxlen=LATEST)
-    Phases.pending, Phases.sums, Phases.shape = [], [0, 0, 0, 0], ""
+    Phases.pending, Phases.sums, Phases.shape = [], [0, 0, 0, 0], None
     Phases.mark, Phases.marks = None, []
     Phases.coming, Phases.taken = [], [0, 0, 0, 0]
     Phases.form, Phases.line, Phases.ranks = None, None, 0
@@ -151,12 +153,16 @@ def take(given, ranks):
 def amount_of(given):
     """Samples, elements and bytes of its tensors, the samples of the first one that has any, and
     the shape of the first one; None: it has none."""
-    tensors = list(tensors_in(given, sys.modules["torch"].Tensor, DEPTH))[:TENSORS]
-    if not tensors:
-        return None
-    samples = next((t.shape[0] for t in tensors if t.dim()), 0)
-    elements = sum(t.numel() for t in tensors)
-    return samples, elements, sum(t.numel() * t.element_size() for t in tensors), tensors[0].shape
+    tensors = tensors_in(given, sys.modules["torch"].Tensor, DEPTH)[:TENSORS]
+    samples = elements = size = 0
+    sized = False
+    for tensor in tensors:
+        if not sized and tensor.dim():
+            samples, sized = tensor.shape[0], True
+        count = tensor.numel()
+        elements += count
+        size += count * tensor.element_size()
+    return (samples, elements, size, tensors[0].shape) if tensors else None
 
 
 def mark_of(given):
@@ -167,7 +173,7 @@ def mark_of(given):
     numbers = []
     modes = getattr(torch.utils._python_dispatch, "_disable_current_modes", torch.no_grad)
     with torch._C.DisableTorchFunction(), torch.no_grad(), modes():
-        for tensor in list(tensors_in(given, torch.Tensor, DEPTH))[:TENSORS]:
+        for tensor in tensors_in(given, torch.Tensor, DEPTH)[:TENSORS]:
             flat = tensor.detach().reshape(-1)
             each = flat.numel() // NUMBERS | 1  # odd, or it may meet the same corner of all images
             numbers.append(flat[::each][:NUMBERS].tolist())
@@ -207,10 +213,10 @@ def after_step():
             Phases.marks.append([Phases.steps, Phases.mark])
         Phases.mark = None
         Phases.steps += 1
-        Phases.cpu[1] = time.process_time()
-        Phases.cpu[2] += 1
-        if Phases.cpu[2] == 1:
-            Phases.cpu[0] = Phases.cpu[1]
+        if Phases.steps <= CLOCKED or not Phases.steps % CLOCKED:  # a call of the kernel
+            Phases.cpu[1:] = time.process_time(), Phases.steps
+            if Phases.steps == 1:
+                Phases.cpu[0] = Phases.cpu[1]
     for samples, elements, size in Phases.pending:
         Phases.batches += 1
         Phases.sums[0] += samples
@@ -234,18 +240,21 @@ def batch(given, fresh, asked, came):
     found = amount_of(given)
     if found is not None and len(Phases.pending) < PENDING:
         Phases.pending.append(found[:3])
-        Phases.shape = str(list(found[3]))[:60]
+        Phases.shape = found[3]
 
 
 def tensors_in(given, kind, depth):
+    """Those of lists and dicts in each other."""
     if isinstance(given, kind):
-        yield given
-    elif depth and isinstance(given, dict):
-        for one in list(given.values())[:TENSORS]:
-            yield from tensors_in(one, kind, depth - 1)
-    elif depth and isinstance(given, (list, tuple)):
-        for one in given[:TENSORS]:
-            yield from tensors_in(one, kind, depth - 1)
+        return [given]
+    if isinstance(given, dict):
+        given = list(given.values())
+    elif not isinstance(given, (list, tuple)):
+        return []
+    found = []
+    for one in given[:TENSORS] if depth else ():
+        found += tensors_in(one, kind, depth - 1)
+    return found
 
 
 def median(values):
@@ -271,7 +280,7 @@ def told():
         "windows": [[round(at, 6), round(took, 6)] for at, took in list(Phases.windows)],
         "batches": Phases.batches,
         "sums": list(Phases.sums),
-        "shape": Phases.shape,
+        "shape": "" if Phases.shape is None else str(list(Phases.shape))[:60],
         "marks": list(Phases.marks),
         "taken": list(Phases.taken),
         "form": str(list(Phases.form or ()))[:60],

@@ -16,6 +16,8 @@ import weakref
 
 OPTIMIZERS, LOOKED = 8, 4
 """Optimizers of a process; parameters of each whose gradients are looked at."""
+ALL, EACH = 64, 7
+"""Steps of an optimizer that are all looked at, and of those after them each so many."""
 CHECKED = 16
 """Resets at which the weights are read, and the line is noted."""
 
@@ -49,6 +51,7 @@ class Window:
     quiet    what DDP gets in its latest forward asks for no gradient, and the gradients of its
              backward are not summed; `alone`: resets after such a backward, `passes`: forwards
     weights  numbers of its weights at the first of these resets
+    inside   it is in a step, or in a window that is passed over; seen: steps that were made
     """
 
     def __init__(self, optimizer):
@@ -58,6 +61,7 @@ class Window:
         each = max(1, len(all_of_them) // LOOKED)
         self.parameters = [weakref.ref(p) for p in all_of_them[::each][:LOOKED]]
         self.steps = self.wasted = self.resets = self.batches = self.moved = self.checked = 0
+        self.seen = 0
         self.frame, self.inside = None, True
         self.begin()
 
@@ -152,7 +156,8 @@ def follow_resets(kind, unless_compiled):
 def batch(fresh):
     """A batch of a DataLoader; `fresh`: the first one of a pass."""
     for window in Resets.windows:
-        window.batch(fresh)
+        if not window.inside:
+            window.batch(fresh)
 
 
 def forwarded(ddp, asks):
@@ -177,8 +182,9 @@ def stepping(optimizer):
         elif not window.inside and window.is_fresh(window.gradients()):
             window.used = True
     if found is not None:
-        found.end()
-        found.inside = True
+        if not found.inside:
+            found.end()
+            found.inside = True
         return
     alive = [window for window in Resets.windows if window.optimizer() is not None]
     if len(alive) < OPTIMIZERS:
@@ -190,8 +196,10 @@ def stepped(optimizer):
     """After it."""
     for window in Resets.windows:
         if window.optimizer() is optimizer:
-            window.begin()
-            window.inside = False
+            window.seen += 1
+            if window.seen <= ALL or not window.seen % EACH:
+                window.begin()
+                window.inside = False
 
 
 def told():

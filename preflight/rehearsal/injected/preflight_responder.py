@@ -343,10 +343,11 @@ def steps(optimizer, args, kwargs):
         done = Responder.model["steps"](optimizer)
         Responder.optimized["steps"](optimizer, done)
         Responder.phases["before_step"]()
-        Responder.ties["steps"](done)
-        Responder.clips["steps"](done)
-        Responder.copies["steps"](done)
-        Responder.needless["steps"](optimizer, done)
+        if done is not None:
+            Responder.ties["steps"](done)
+            Responder.clips["steps"](done)
+            Responder.copies["steps"](done)
+            Responder.needless["steps"](optimizer, done)
         Responder.settings["steps"](optimizer)
         Responder.resets["stepping"](optimizer)
     except Exception:
@@ -367,7 +368,7 @@ def stepped(optimizer, args, kwargs):
     if len(Responder.steps) == 1 or key == next(iter(Responder.steps)):
         before = Responder.last.get(key)
         if before is not None:
-            Responder.durations.append((round(now, 4), round(now - before, 6)))
+            Responder.durations.append((now, now - before))
         Responder.last[key] = now
     if len(Responder.steps) > 64:  # a new optimizer every step is not the program's clock
         Responder.steps.clear()
@@ -406,7 +407,7 @@ def watch_loader(iterator):
             Responder.caught["note"](error)
             raise
         now = time.monotonic()
-        Responder.waits.append((round(now, 4), round(now - began, 6)))
+        Responder.waits.append((now, now - began))
         Responder.batches += 1
         loader["given"] += 1
         try:
@@ -718,10 +719,16 @@ def dump():
     told["libraries"] = [name for name in LIBRARIES if name in sys.modules]
     told["backends"] = Responder.recorder["backends"](Responder.c10d)
     told["labels"] = Responder.recorder["labels"](Responder.c10d)
-    told["waits"] = waits = list(Responder.waits)
-    between = [(now, round(now - before, 6)) for (before, _), (now, _) in zip(waits, waits[1:])]
-    told["durations"] = list(Responder.durations) or between
+    waits, durations = list(Responder.waits), list(Responder.durations)
+    between = [(now, now - before) for (before, _), (now, _) in zip(waits, waits[1:])]
+    told["waits"] = rounded(waits)
+    told["durations"] = rounded(durations or between)
     return told
+
+
+def rounded(times):
+    """When each ended, and how long it took: rounded here, not in each step."""
+    return [(round(at, 4), round(took, 6)) for at, took in times]
 
 
 def own_place():

@@ -128,13 +128,13 @@ def counts_of(optimizer, group, passes):
 
 def steps(optimizer):
     """Before each step of any optimizer."""
-    kept = next((one for one in Settings.kept if one.optimizer() is optimizer), None)
-    if kept is None:
-        if len(Settings.kept) >= OPTIMIZERS:
+    for kept in Settings.kept:
+        if kept.optimizer() is optimizer:
+            kept.step(optimizer)
             return
-        kept = Kept(optimizer)
-        Settings.kept.append(kept)
-    kept.step(optimizer)
+    if len(Settings.kept) < OPTIMIZERS:
+        Settings.kept.append(Kept(optimizer))
+        Settings.kept[-1].step(optimizer)
 
 
 def told():

@@ -17,6 +17,7 @@ PLACES = {
 the address of the time. Up to Python 3.10 it sleeps in the last two."""
 WAITS_FOR_FILES = {"x86_64": (270, 23), "aarch64": (72,)}
 """Those of them that may wait for files as well: their first argument is how many."""
+MACHINE = os.uname().machine
 IN_MICROSECONDS = 23
 TIME = struct.Struct("@ll")
 MOST = 64
@@ -43,15 +44,13 @@ def first_to_wake(children):
 
 
 def ends_of(sleeper, process):
-    machine = os.uname().machine
     try:
-        with open("/proc/%s/syscall" % sleeper) as file:
-            call = file.read(400)
+        call = read_call(sleeper)
         words = call.split()
         number = int(words[0])  # "running" is none
-        clock, flags, address = PLACES[machine][number]
+        clock, flags, address = PLACES[MACHINE][number]
         given = [int(word, 16) for word in words[1:7]]
-        if number in WAITS_FOR_FILES[machine] and given[0]:
+        if number in WAITS_FOR_FILES[MACHINE] and given[0]:
             return None
         seconds = read_time(process, given[address], number)
     except (OSError, ValueError, KeyError, IndexError, struct.error):
@@ -59,12 +58,22 @@ def ends_of(sleeper, process):
     if clock is not None and given[flags] & 1:
         return round(time.monotonic() + seconds - time.clock_gettime(given[clock]), 3)
     now = time.monotonic()
-    before, since = Sleeps.since.get(sleeper, ("", 0.0))
+    before, since = Sleeps.since.get(sleeper, (b"", 0.0))
     if call != before or now >= since + seconds:
         if len(Sleeps.since) > MOST:
             Sleeps.since.clear()
         Sleeps.since[sleeper], since = (call, now), now
     return round(since + seconds, 3)
+
+
+def read_call(sleeper):
+    """The call that it is in. Not by open(), which is made for files of text, and for several
+    questions to the kernel."""
+    file = os.open("/proc/%s/syscall" % sleeper, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(file, 400)
+    finally:
+        os.close(file)
 
 
 def read_time(process, address, number):

@@ -73,6 +73,21 @@ def test_every_batch_but_the_last_one_is_lost() -> None:
     assert told(first) == [["Optimizer", HERE, 10, 10, 30, 40]]
 
 
+def test_later_steps_are_looked_at_now_and_then() -> None:
+    """What they lose is counted by the steps that are looked at: the first ones, then each 7th."""
+
+    def first(optimizer: Optimizer) -> None:
+        for _ in range(2):
+            resets.batch(fresh=False)
+            optimizer.zero_grad()
+            optimizer.backward()
+        optimizer.step()
+
+    assert told(first, 64) == [["Optimizer", HERE, 64, 64, 64, 128]]
+    resets.begin()
+    assert told(first, 64 + 70) == [["Optimizer", HERE, 74, 74, 74, 148]]
+
+
 def test_after_each_backward() -> None:
     def after(optimizer: Optimizer) -> None:
         for number in range(4):

@@ -71,35 +71,16 @@ def test_a_time_that_counts_from_the_begin_counts_from_the_first_look(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """nanosleep, as of a library in C++; and select() of Python 3.10, without files to wait for."""
-    monkeypatch.setattr(sleeps.os, "uname", lambda: os_of("x86_64"))
-    calls = iter(["35 0x10 0x0 0x0 0x0 0x0 0x0", "35 0x10 0x0 0x0 0x0 0x0 0x0"])
-    monkeypatch.setattr("builtins.open", lambda _: Text(next(calls)))
+    monkeypatch.setattr(sleeps, "MACHINE", "x86_64")
+    calls = iter([b"35 0x10 0x0 0x0 0x0 0x0 0x0", b"35 0x10 0x0 0x0 0x0 0x0 0x0"])
+    monkeypatch.setattr(sleeps, "read_call", lambda _: next(calls))
     monkeypatch.setattr(sleeps, "read_time", lambda *_: 5.0)
     first, again = sleeps.ends_of("7", "7"), sleeps.ends_of("7", "7")
     assert first == again is not None
     assert 4.5 < first - time.monotonic() < 5.01
-    calls = iter(["270 0x3 0x0 0x0 0x0 0x10 0x0", "270 0x0 0x0 0x0 0x0 0x10 0x0", "running", ""])
+    calls = iter(
+        [b"270 0x3 0x0 0x0 0x0 0x10 0x0", b"270 0x0 0x0 0x0 0x0 0x10 0x0", b"running", b""]
+    )
     assert sleeps.ends_of("7", "7") is None
     assert sleeps.ends_of("8", "8") is not None
     assert sleeps.ends_of("8", "8") is sleeps.ends_of("8", "8") is None
-
-
-class Text:
-    """An open file with this text."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __enter__(self) -> Text:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def read(self, _: int) -> str:
-        return self.text
-
-
-class os_of:
-    def __init__(self, machine: str) -> None:
-        self.machine = machine
