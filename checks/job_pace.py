@@ -11,23 +11,23 @@ Fails if     never: a slow job still trains
 Warns if     a rank waits for its DataLoader in 30 % of its time (in 50 % with a GPU that may
              compute meanwhile; never where the driver says that it is busy in 90 %); 50 collectives
              per step, half of them below 64 KiB, with one open on all ranks in 30 % of the samples;
-             a rank or a few hardly ever wait for a collective while the others do in 40 %; over
-             NCCL, a rank spends half of its step in own code between the optimizer and the next
-             forward, in which it waits for nothing, the others 40 % of a step less, and its GPU has
-             pauses; the same without GPUs from 30 % on, where the others' backward pass takes
-             longer; ranks may run on fewer CPUs than they are, where the command has more; the
-             payload of a collective grows from call to call, to three times its size,
-             or half as much again where nearly all of 40 calls carry more than the one before, or
-             so steadily that it must have been a third of it at the first call; a profiler records
-             100 steps; half of the parameters of a model in FSDP or more are gathered in 9 of 10
-             steps by summon_full_params() or full_tensor(); 9 of 10 blocks of no_sync() have a
-             backward in them and not its forward; the workers of DataLoaders are started again and
-             again, in a quarter of the time; torch.compile compiles one function 8 times, in a
-             fifth of it
+             a rank or a few hardly ever wait for a collective while the others do in 40 %, in every
+             step or in each so many; over NCCL, a rank spends half of its step in own code between
+             the optimizer and the next forward, in which it waits for nothing, the others 40 % of a
+             step less, and its GPU has pauses; the same without GPUs from 30 % on, where the
+             others' backward pass takes longer; ranks may run on fewer CPUs than they are, where
+             the command has more; the payload of a collective grows from call to call, to three
+             times its size, or half as much again where nearly all of 40 calls carry more than the
+             one before, or so steadily that it must have been a third of it at the first call; a
+             profiler records 100 steps; half of the parameters of a model in FSDP or more are
+             gathered in 9 of 10 steps by summon_full_params() or full_tensor(); 9 of 10 blocks of
+             no_sync() have a backward in them and not its forward; the workers of DataLoaders are
+             started again and again, in a quarter of the time; torch.compile compiles one function
+             8 times, in a fifth of it
 Undecided    fewer than 8 steps or 10 samples; not a rehearsal (preflight rehearse -- CMD)
 Not covered  what a GPU itself takes for its part of a step; whether it waits in NCCL, in steps of
-             less than half a second; steps without an optimizer; a rank that is slow now and then;
-             why a rank is slow
+             less than half a second; steps without an optimizer; a rank that is slow at odd times;
+             pauses that keep Python's lock, as of the garbage collection; why a rank is slow
 Seen as      no error at all: GPUs idle, "CANCELLED AT … DUE TO TIME LIMIT", "Timed out waiting"
              only when it gets much worse
 """
@@ -38,6 +38,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from statistics import median
 
 from preflight.check import Context
@@ -88,6 +89,9 @@ CHECK = replace(REHEARSAL, required=False)
 STEPS, LOOKS = 8, 10
 """Below that a median is one odd step, and a part of the samples may be off by a third."""
 
+RECURS, UNEVEN = 5, 2.0
+"""Pauses that come again and again, as work in each so many steps does, and by how much farther
+than usual two of them may be apart."""
 REGULAR = 0.5
 """Part of the time that usual steps make up. Below, it went into a few that took very long, as an
 evaluation or a checkpoint does: looks and waits are theirs then, not those of every step."""
@@ -125,6 +129,7 @@ SAME_PACE = 1.5
 server of parameters does not, and it does not hold them up by being elsewhere."""
 THREAD_CPU = 0.3
 """Part of a CPU that a thread uses before it is named."""
+EACH = "every step"
 SLOW_LEAST = 0.01
 """Seconds a step that the others lose. In steps of a few milliseconds a line of log is that."""
 NOTICED = 0.5
@@ -235,11 +240,11 @@ FINDINGS = {
         text="put the forward into the block of no_sync() at {line!s} as well",
     ),
     "rank-slow": slowing(
-        headline="{at} is slower than the others, which wait for it in every step",
+        headline="{at} is slower than the others, which wait for it in {often!s}",
         cause="work that only this rank does (log, checkpoint, evaluation; in a thread, too, which "
         "keeps Python's lock from the main one), a larger share of the data, a slower or shared "
         "CPU or GPU",
-        means="no error at all: every step of every rank takes as long as on the slowest one",
+        means="no error at all: a step of any rank takes as long as on the slowest one",
         text="look at {line!s}: do it less often, in another process, or on all ranks alike; with "
         "the same work on all ranks, preflight run --level deep looks for a slow CPU or GPU",
         blame=(Blame.UNKNOWN, Blame.JOB),
@@ -257,6 +262,18 @@ class Rank:
     @property
     def regular(self) -> bool:
         return REGULAR * self.pace.mean <= self.pace.step
+
+    @property
+    def pauses_every(self) -> int:
+        """In one of how many steps it takes several times as long as usual; 0 where that comes now
+        and then only, as an evaluation, or is over."""
+        at = self.pace.pauses
+        gaps = [later - one for one, later in pairwise(at)]
+        if len(at) < RECURS:
+            return 0
+        usual = median(gaps)
+        widest = max(*gaps, self.pace.steps - at[-1])
+        return round(usual) if usual >= 2 and widest <= UNEVEN * usual else 0
 
     @property
     def starved(self) -> bool:
@@ -577,14 +594,16 @@ def _begins(payload: Volume) -> float:
 
 def _slow(ranks: Sequence[Rank]) -> tuple[Rank, ...]:
     """Those that hardly wait where all others do: they are waited for. Where a thread keeps
-    Python's lock from the main one, some steps take many times as long as usual."""
+    Python's lock from the main one, some steps take many times as long as usual; or each so many
+    steps, where the rank does more in these."""
     if len(ranks) < 2:
         return ()
     first = min(ranks, key=lambda rank: rank.held)
     threaded = _thread(first, [rank for rank in ranks if rank is not first]) is not None
-    if not threaded and not all(rank.regular for rank in ranks):
+    regular = all(rank.regular for rank in ranks)
+    if not (threaded or regular or all(rank.pauses_every for rank in ranks)):
         return ()
-    steps = [rank.pace.mean if threaded else rank.pace.step for rank in ranks]
+    steps = [rank.pace.step if regular and not threaded else rank.pace.mean for rank in ranks]
     if max(steps) > SAME_PACE * min(steps):
         return ()
     waits = {str(i): rank.held for i, rank in enumerate(ranks)}
@@ -616,7 +635,7 @@ def _error(one: Rank, other: Rank) -> float:
 def _late(slow: Sequence[Rank], others: Sequence[Rank]) -> Found:
     first = min(slow, key=lambda rank: rank.held)
     step = first.pace.step if first.regular else first.pace.mean
-    own = first.pace.own
+    own, every = first.pace.own, first.pauses_every
     same = own is not None and any(rank.pace.own == own for rank in others)
     where = ""
     if own is not None:
@@ -634,7 +653,10 @@ def _late(slow: Sequence[Rank], others: Sequence[Rank]) -> Found:
         expected="about as much waiting on every rank",
         blame=Blame.JOB if (own is not None and not same) or _thread(first, others) else None,
         confidence=Confidence.LIKELY,
-        fields={"line": _line(first, others, str(own or ""))},
+        fields={
+            "line": _line(first, others, str(own or "")),
+            "often": f"1 step of {every}" if every else EACH,
+        },
     )
 
 
@@ -714,7 +736,7 @@ def _late_on_host(busy: Sequence[Rank], others: Sequence[Rank]) -> Found:
         blame=Blame.JOB,
         confidence=Confidence.POSSIBLE if unsure else Confidence.LIKELY,
         alternatives=("its GPU computes at the same time, and sets the pace",) if unsure else (),
-        fields={"line": _line(first, others, str(pace.between or ""))},
+        fields={"line": _line(first, others, str(pace.between or "")), "often": EACH},
     )
 
 

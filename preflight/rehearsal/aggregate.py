@@ -4,6 +4,7 @@ and hostile."""
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -66,6 +67,9 @@ LENGTHY, WHOLE = ("out of memory", "ncclUnhandled", "finished reduction"), 2000
 all that may be wrong. And how many characters are kept of them."""
 STEADY = 5
 """Steps that are enough for a median."""
+PAUSE, PAUSES = 4.0, 64
+"""How many times as long as usual a step takes that has a pause, and how many of these are kept.
+What is short beside the longest few comes from a busy machine."""
 
 
 def end_of(
@@ -218,9 +222,14 @@ def pace_of(history: History, dump: Mapping[str, Any], cpus: float = 0.0) -> Pac
     since = durations[0][0] if durations else 0.0
     waited = sum(seconds for at, seconds in waits if at > since)
     whole = sum(seconds for _, seconds in durations)
+    step = statistics.median(s for _, s in durations) if enough else 0.0
+    lengths = sorted(seconds for _, seconds in durations)
+    least = max(PAUSE * step, lengths[-STEADY] / 2) if enough else math.inf
+    long = [n for n, (_, seconds) in enumerate(durations) if seconds >= least > 0]
     return Pace(
         rank=history.rank,
-        step=statistics.median(s for _, s in durations) if enough else 0.0,
+        step=step,
+        pauses=tuple(long[-PAUSES:]),
         steps=len(durations),
         loader=min(1.0, waited / whole) if enough and whole > 0 else 0.0,
         waiting=history.places["collective"] / looks if looks else 0.0,

@@ -202,6 +202,21 @@ HEALTHY = (
     ),
     Case("one of them does not wait", ranks(CHATTY, dataclasses.replace(CHATTY, waiting=0.25))),
     Case("one long evaluation on rank 0", waits(0.02, 0.6, 0.6, 0.6, mean=0.67)),
+    Case("two of them", waits(0.02, 0.6, 0.6, 0.6, mean=0.67, steps=100, pauses=(19, 80))),
+    Case(
+        "long steps at odd times",
+        waits(0.02, 0.6, 0.6, 0.6, mean=0.67, steps=100, pauses=(3, 5, 9, 60, 62, 95)),
+    ),
+    Case(
+        "pauses that are over",
+        waits(0.02, 0.6, 0.6, 0.6, mean=0.67, steps=300, pauses=(9, 19, 29, 39, 49, 59)),
+    ),
+    Case(
+        "work in each 20 steps",
+        waits(0.02, 0.6, 0.6, 0.6, mean=0.67, steps=130, pauses=(19, 39, 59, 80, 99, 119)),
+        "rank-slow",
+        WARN,
+    ),
     Case("of two", waits(0.02, 0.7, mean=0.67)),
     Case("ragged batches", waits(0.3, 0.45, 0.5, 0.4)),
     Case("39 points of two", waits(0.1, 0.49, looks=120)),

@@ -654,6 +654,14 @@ FAULTS = (
         word="short",
         launcher=SHELL,
     ),
+    warned(
+        *("slow_rank", "rank-slow", 1),
+        nproc=3,
+        check=PACE,
+        args=("60", "seldom"),
+        word="seldom",
+        launcher=SHELL,
+    ),
     warned("batch_larger", "batch-uneven", 1, check=BALANCE, nproc=3, line=False, launcher=SHELL),
     *(
         warned(
@@ -759,6 +767,7 @@ HEALTHY = (
     # of one that has not come nobody knows whether it will: 15 s is less than --stuck of its own
     Row("slow_start", args=("15", "1"), stuck=20.0, word="of-one"),
     Row("evaluation", args=("20",), launcher=SHELL),
+    Row("slow_rank", nproc=3, args=("60", "alike"), word="alike", launcher=SHELL),
     *(
         Row("slow_rank", nproc=3, args=("18", how), word=how, launcher=SHELL)
         for how in ("turns", "all")
@@ -982,6 +991,7 @@ AT_LENGTH = frozenset(
         *("raised_with_own_hook", "made_none", "replica_bare", "replica_unfrozen", "asks_unix"),
         *("broadcast_roots-counts", "orders_differ-epoch", "orders_differ-shuffle", "fifo"),
         *("no_launcher-env", "shares_twice-wrapped", "slow_rank", "orders_own-each-its-own"),
+        *("slow_rank-seldom", "slow_rank-alike"),
         *("gpu_steps-test", "lightning_raised", "restarts", "deals_data", "batch_skipped_by_all"),
         "clips_on_some",
         *("trains_too_little-frozen", "slow_rank-turns", "settings_differ-alike", "nccl_log-shm"),

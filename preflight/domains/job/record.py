@@ -433,6 +433,8 @@ class Pace:
     """The one beside the main thread that used most of the CPU."""
     pinned: tuple[int, ...] = ()
     """The CPUs that its main thread may run on, where the command could use more."""
+    pauses: tuple[int, ...] = ()
+    """Which of its `steps` took several times as long as usual, counted from 0."""
     needless: Needless = Needless()
 
 

@@ -81,6 +81,16 @@ def test_looks_after_the_last_step_are_none_of_a_usual_one(steps: list[int], mea
     assert aggregate.pace_of(history, dump).mean == pytest.approx(mean)
 
 
+def test_steps_with_a_pause_are_known_by_their_number() -> None:
+    """The first two compile; one that is short beside the pauses is noise."""
+    took = [9.0, 9.0] + [1.0 if n % 10 == 9 else 0.15 if n == 33 else 0.02 for n in range(60)]
+    dump = {"durations": [[n, seconds] for n, seconds in enumerate(took)]}
+    assert aggregate.pace_of(History(1, 0.0), dump).pauses == (9, 19, 29, 39, 49, 59)
+    alike = {"durations": [[n, 0.02] for n in range(60)]}
+    assert aggregate.pace_of(History(1, 0.0), alike).pauses == ()
+    assert aggregate.pace_of(History(1, 0.0), {}).pauses == ()
+
+
 def test_what_a_child_says_when_it_crashes_is_not_its_parents() -> None:
     here = (Frame("train.py", 3, "step", own=True),)
     assert aggregate.end_of(None, 1.0, -6, here).frames == here
