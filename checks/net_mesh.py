@@ -20,9 +20,10 @@ Fails if     a connection is refused, dropped, unanswered or reaches the wrong m
 Warns if     no node has GPUs, and only connections fail that Gloo does not open: the node with the
              greater address connects; connections succeed only after a lost SYN was
              retransmitted, among them those that a limit of new connections per second lets in
-             late, or because a node's listen queue was full for a moment; the listener sees a
-             different source address; Gloo's connection fails on a node with GPUs; an interface
-             that NCCL_SOCKET_IFNAME matches does not reach the others, on nodes without GPUs
+             late, and those of a node whose first SYNs ask for ECN and are dropped, or because a
+             node's listen queue was full for a moment; the listener sees a different source
+             address; Gloo's connection fails on a node with GPUs; an interface that
+             NCCL_SOCKET_IFNAME matches does not reach the others, on nodes without GPUs
 Undecided    a connection was not tested, or answered too late
 Not covered  large packets (net.payload), speed (net.speed), RDMA (net.rdma); more than four
              interfaces of NCCL; ports that are open for single programs only
@@ -98,7 +99,7 @@ from preflight.domains.net.mesh_view import (
 )
 from preflight.domains.net.port_owners import PeerConnection, connections_from, holders, sockets_at
 from preflight.domains.net.reverse_path import Detour, detours, filtered
-from preflight.domains.net.tcp import listen_overflows
+from preflight.domains.net.tcp import first_asks_for_ecn, listen_overflows
 from preflight.domains.rendezvous.on_the_way import SIDECARS
 from preflight.expect import Expect
 from preflight.host import Host
@@ -118,6 +119,7 @@ from preflight.model import (
     Subject,
     World,
 )
+from preflight.nodeset import folded
 
 CHECK = Check(
     scope=Scope.PAIR,
@@ -376,6 +378,20 @@ FINDINGS = {
         text="raise the limit on connections (and new ones per second) between the nodes",
         commands=(Command("nstat -az | grep -e ListenOverflows -e ListenDrops", "{node}"),),
     ),
+    "ecn-dropped": FindingType(
+        headline="the first SYN of each connection from {nodes} is dropped, since it asks for ECN",
+        who="network administrator",
+        cause="a firewall that drops SYNs with the ECE and CWR bits, and net.ipv4.tcp_ecn=1 on the "
+        "node, which the kernel's default (2) is not",
+        means="each connection takes a second longer: init_process_group and ncclCommInitRank take "
+        "seconds, and time out where timeouts are short",
+        now="sysctl -w net.ipv4.tcp_ecn=2   on {nodes}, as root",
+        text="set net.ipv4.tcp_ecn=2 on {nodes!s}, or let firewalls between the nodes pass SYNs "
+        "with ECE and CWR",
+        commands=(Command("sysctl net.ipv4.tcp_ecn net.ipv4.tcp_ecn_fallback", "{node}"),),
+        status=Status.WARN,
+        explains=(),
+    ),
     "connections-limited": FindingType(
         headline="a limit of {limit} lets only some connections {way} pass at once",
         who="cluster administrator",
@@ -511,6 +527,7 @@ def observe(host: Host, ctx: Context) -> Mesh:
     arp = tuple(neighbours(host, {d.target.ip for d in met})) if failed else ()
     own = replace(seen, idle=tuple(idle), filtered=filtered(host), macs=macs, arp=arp)
     own = replace(own, queue=queue, overflowed=overflows, detours=detours(host))
+    own = replace(own, ecn=first_asks_for_ecn(host))
     together = tuple(summarise_opened(opened))
     own = replace(own, opens=opens, opened=together, retried=retried)
     return replace(own, **_reached_others(host, peer, alive)) if looked else own
@@ -566,7 +583,11 @@ def _judge_library(world: World[Mesh], view: LibraryMesh) -> Iterator[Found]:
         rest = rest.without_edges({*thin} | rest.not_revived())
     full = overflowed(world, rest)
     if crowded := rest.crowded(losing | {e for e in rest.retried if e[1] in full}):
-        yield _limited(world, rest, crowded)
+        ecn = {e for e in crowded if world.seen[e[0]].ecn and rest.always_late(e)}
+        if ecn:
+            yield _first_syns_lost(world, rest, ecn)
+        if crowded - ecn:
+            yield _limited(world, rest, crowded - ecn)
         rest = rest.without_edges(crowded)
     limited = rest.limited()
     if limited is not None:
@@ -930,6 +951,24 @@ def _failed_burst(world: World[Mesh], view: LibraryMesh) -> Found:
         confidence=Confidence.LIKELY,
         fields=advice_fields(world, view, *found[0].ends),
         status=edge_status(world, view, [n for e in view.together for n in e]),
+    )
+
+
+def _first_syns_lost(world: World[Mesh], view: LibraryMesh, edges: Set[Pair]) -> Found:
+    """The finding about nodes whose first SYNs ask for ECN and never get an answer."""
+    nodes = sorted({a for a, _ in edges})
+    shown = describe_edges(sorted(edges))
+    seconds = max((view.lost[e].seconds for e in edges if e in view.lost), default=1.0)
+    return Found(
+        "ecn-dropped",
+        tuple(Subject(Kind.NODE, n, ranks=world.topology.ranks_of(n)) for n in nodes),
+        saw=f"{shown}: no connection gets an answer to its first SYN, which asks for ECN "
+        f"(net.ipv4.tcp_ecn), and all pass by the next one, which does not · {duration(seconds)} "
+        "at most",
+        expected="an answer to the first SYN",
+        confidence=Confidence.LIKELY,
+        alternatives=("a limit of new connections per second lets none of them pass at once",),
+        fields=advice_fields(world, view, nodes[0], sorted(edges)[0][1]) | {"nodes": folded(nodes)},
     )
 
 

@@ -194,6 +194,10 @@ def crowd(
     return seen
 
 
+def asking_for_ecn(seen: dict[str, Any], *nodes: int) -> dict[str, Any]:
+    return seen | {f"n{n}": dataclasses.replace(seen[f"n{n}"], ecn=True) for n in nodes}
+
+
 def met_from(*addresses: str) -> Topology:
     """As the host of a meeting knows it: who came has an address."""
     made = tuple(Node(f"n{i}", (i,), addr) for i, addr in enumerate(addresses))
@@ -853,6 +857,31 @@ CASES = (
         WARN,
         "n2",
     ),
+    case(
+        "first SYNs that ask for ECN are dropped",
+        3,
+        asking_for_ecn(crowd(mesh(3), 8, 0, (2, 0), (2, 1)), 2),
+        "ecn-dropped",
+        WARN,
+        "n2",
+    ),
+    case(
+        "a limit that a node meets whose SYNs ask for ECN: some get in",
+        3,
+        asking_for_ecn(crowd(mesh(3), 5, 0, (2, 0), (2, 1)), 2),
+        "connections-limited",
+        WARN,
+        "n2",
+    ),
+    case(
+        "a limit that lets nobody in at once, and no SYN asks for ECN",
+        3,
+        crowd(mesh(3), 8, 0, (2, 0), (2, 1)),
+        "connections-limited",
+        WARN,
+        "n2",
+    ),
+    case("SYNs that ask for ECN and pass", 3, asking_for_ecn(mesh(3), 0, 1, 2)),
     case(
         "a limit of what goes out",
         4,

@@ -102,6 +102,7 @@ class Mesh:
     holders   port of one that was taken -> the program that listens there
     queue     net.core.somaxconn; overflowed: connections that found a listener's queue full here
               meanwhile
+    ecn       whether the first SYN of each connection that this node opens asks for ECN
     """
 
     place: NodeNumber
@@ -117,6 +118,7 @@ class Mesh:
     source: str = ""
     queue: int = 0
     overflowed: int = 0
+    ecn: bool = False
     idle: tuple[str, ...] = ()
     filtered: tuple[str, ...] = ()
     detours: tuple[Detour, ...] = ()
@@ -283,6 +285,16 @@ class LibraryMesh:
         luck = max(0.0, 1 - hit / tried) ** sum(self.retried[e].sent for e in found)
         clear = hit >= LEAST_CROWDED and luck < UNLIKELY
         return frozenset(found | (also - {*other})) if clear else frozenset()
+
+    def always_late(self, edge: Pair) -> bool:
+        """Whether each connection got in, and none by its first SYN."""
+        opened, flows = self.opened.get(edge), self.flows.get(edge)
+        late = (
+            *([(opened.late, opened.tried)] if opened else []),
+            *([(flows.again, flows.tried)] if flows else []),
+        )
+        refused = (opened.refused if opened else 0) + (flows.refused if flows else 0)
+        return bool(late) and not refused and all(some == tried for some, tried in late)
 
     def _dead(self, edge: Pair) -> bool:
         results = [x.result for x in (self.failed.get(edge), self.together.get(edge)) if x]

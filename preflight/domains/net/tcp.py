@@ -47,14 +47,17 @@ def reverse_path_drops(host: Host) -> int:
     return _counter(host, "IPReversePathFilter")
 
 
+def first_asks_for_ecn(host: Host) -> bool:
+    """Whether the first SYN of each connection that this machine opens asks for ECN: some firewalls
+    drop it (RFC 3168, section 6.1.1.1), and the next one, a second later, does without. By default
+    none does."""
+    return host.read_int("/proc/sys/net/ipv4/tcp_ecn") in (1, 3, 4)
+
+
 def asks_for_ecn(host: Host) -> bool:
-    """Whether each SYN of this machine asks for ECN, and those that are sent again as well: some
-    firewalls drop them (RFC 3168, section 6.1.1.1). By default none does."""
-    values = (
-        host.read_int(f"/proc/sys/net/ipv4/{name}") for name in ("tcp_ecn", "tcp_ecn_fallback")
-    )
-    asks, again_without = values
-    return asks in (1, 3, 4) and again_without == 0
+    """Whether each SYN of this machine does, those that are sent again as well."""
+    again_without = host.read_int("/proc/sys/net/ipv4/tcp_ecn_fallback")
+    return first_asks_for_ecn(host) and again_without == 0
 
 
 def _counter(host: Host, name: str) -> int:

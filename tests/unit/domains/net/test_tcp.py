@@ -21,6 +21,7 @@ from preflight.domains.net.tcp import (
     asks_for_ecn,
     connect_error,
     errno_name,
+    first_asks_for_ecn,
     listen_overflows,
     receive,
     reverse_path_drops,
@@ -153,7 +154,9 @@ def test_syns_that_ask_for_ecn_each_time(
     folder.mkdir(parents=True)
     (folder / "tcp_ecn").write_text(f"{asks}\n")
     (folder / "tcp_ecn_fallback").write_text(f"{again_without}\n")
-    assert asks_for_ecn(Host(str(tmp_path), {})) is expected
+    host = Host(str(tmp_path), {})
+    assert asks_for_ecn(host) is expected
+    assert first_asks_for_ecn(host) is (asks == "1")
 
 
 def test_what_the_other_end_has_acknowledged() -> None:
