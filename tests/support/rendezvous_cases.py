@@ -1665,7 +1665,7 @@ NOT_ADMITTED: tuple[Row, ...] = (
         "a NAT rule of this node, and who is there refuses: rank 0 may not have been started",
         {"n2": out(2, REFUSED, rewritten={"10.0.0.1": "10.0.0.44:29500"})},
         "refused",
-        says=("a NAT rule of this node sends it to 10.0.0.44:29500",),
+        says=("a NAT rule of this node sends it to 10.0.0.44:29500", "is stale: it leads to a"),
     ),
     row(
         "a NAT rule of one node leads past rank 0's node",

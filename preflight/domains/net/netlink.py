@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+from collections.abc import Iterator
 
 ROUTE, NETFILTER = 0, 12
 """NETLINK_ROUTE, NETLINK_NETFILTER."""
@@ -36,6 +37,33 @@ def asked(family: int, kind: int, body: bytes) -> bytes:
             length, told, *_ = HEADER.unpack_from(answer)
             return b"" if told == ERROR else answer[HEADER.size : length]
     return b""
+
+
+def listener(family: int, groups: int) -> socket.socket:
+    """A socket to which the kernel tells what happens, by a mask of groups; OSError where it may
+    not have that."""
+    made = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, family)
+    try:
+        made.bind((0, groups))
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def told(by: socket.socket, most: int) -> Iterator[bytes]:
+    """What follows the header of each message that is there already, of so many datagrams."""
+    for _ in range(most):
+        try:
+            data = by.recv(MOST)
+        except OSError:  # nothing more, or more than it could keep
+            return
+        while len(data) >= HEADER.size:
+            length = HEADER.unpack_from(data)[0]
+            if not HEADER.size <= length <= len(data):
+                break
+            yield data[HEADER.size : length]
+            data = data[(length + 3) & ~3 :]
 
 
 def attribute(kind: int, value: bytes) -> bytes:

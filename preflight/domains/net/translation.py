@@ -12,9 +12,19 @@ import errno
 import socket
 import struct
 
-from preflight.domains.net.netlink import NETFILTER, asked, attribute, attributes
+from preflight.domains.net.netlink import (
+    NETFILTER,
+    asked,
+    attribute,
+    attributes,
+    listener,
+    told,
+)
 
 GET = (1 << 8) | 1  # NFNL_SUBSYS_CTNETLINK, IPCTNL_MSG_CT_GET
+NEW = 1  # the mask of NFNLGRP_CONNTRACK_NEW
+EVENTS = 1000
+"""Connections of this machine that may begin meanwhile."""
 NESTED = 0x8000
 ORIGINAL, REPLY = 1, 2  # CTA_TUPLE_ORIG, CTA_TUPLE_REPLY
 ADDRESS, PROTOCOL = 1, 2  # CTA_TUPLE_IP, CTA_TUPLE_PROTO
@@ -31,13 +41,40 @@ def translated(ip: str, port: int) -> tuple[str, int] | None:
         contextlib.suppress(OSError, struct.error),
         socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as tried,
     ):
-        if tried.connect_ex((ip, port)) not in (0, errno.EINPROGRESS):
-            return None
-        mine, my_port = tried.getsockname()[:2]
-        body = struct.pack("!BBH", family, 0, 0)
-        body += _tuple(family, (mine, my_port), (ip.partition("%")[0], port))
-        there = answers_from(asked(NETFILTER, GET, body)[4:], family)
+        begun = _begun()
+        with begun or contextlib.nullcontext():
+            if tried.connect_ex((ip, port)) not in (0, errno.EINPROGRESS, errno.ECONNREFUSED):
+                return None
+            mine, my_port = tried.getsockname()[:2]
+            original = _tuple(family, (mine, my_port), (ip.partition("%")[0], port))
+            body = struct.pack("!BBH", family, 0, 0) + original
+            there = answers_from(asked(NETFILTER, GET, body)[4:], family)
+            if there is None and begun is not None:
+                there = _noted(begun, family, my_port, port)
         return None if there in (None, (ip, port)) else there
+    return None
+
+
+def _begun() -> socket.socket | None:
+    """What is told of each connection that begins: the entry of one that is refused is gone before
+    it can be asked for."""
+    try:
+        return listener(NETFILTER, NEW)
+    except OSError:
+        return None
+
+
+def _noted(begun: socket.socket, family: int, my_port: int, port: int) -> tuple[str, int] | None:
+    """The same as answers_from, of the connection between these ports that has begun."""
+    for message in told(begun, EVENTS):
+        entry = message[4:]
+        ports = attributes(attributes(attributes(entry).get(ORIGINAL, b"")).get(PROTOCOL, b""))
+        ends = (ports.get(SOURCE_PORT), ports.get(PORT))
+        if message[:1] == bytes((family,)) and ends == (
+            struct.pack("!H", my_port),
+            struct.pack("!H", port),
+        ):
+            return answers_from(entry, family)
     return None
 
 

@@ -65,6 +65,7 @@ DROPS = "a firewall drops the packets"
 SILENT_HOST = f"{DROPS}, or the host is down"
 """Why nobody answers: where the meeting's host is known, it lives."""
 
+MISLEADS = "the NAT rule of this node is stale: it leads to a machine that is not rank 0's"
 DROPS_ECN = (
     "a firewall drops SYNs that ask for ECN, as all of this node do: "
     "net.ipv4.tcp_ecn with net.ipv4.tcp_ecn_fallback=0"
@@ -287,6 +288,9 @@ def _diagnosis(
         alternatives = (*alternatives, f"{where}, and may be another machine elsewhere")
     if way is AttemptOutcome.DROPPED and any(one.asks_for_ecn for one in group):
         alternatives = (DROPS_ECN, *alternatives)
+    rewritten = any(one.attempt and one.attempt.ip in one.reach.rewritten for one in group)
+    if way is AttemptOutcome.REFUSED and view is None and rewritten:
+        alternatives = (*alternatives, MISLEADS)
     own = side == OWN and way not in NOT_THE_NODES
     if way is AttemptOutcome.UNKNOWN:  # of the node alone where others do resolve the name
         own = any(reach.roll.ips for reach in world.seen.values())
