@@ -25,6 +25,11 @@ from lab.faults import (
 )
 from lab.host import Machine
 
+from preflight.checks.rdzv_reach import NOBODYS_NAME
+
+WILDCARD = [f"{name}.corp.example=10.99.9.9" for name in ("n1", "n3", NOBODYS_NAME)]
+SEARCHES = Break("a search domain", "echo search corp.example >> /etc/resolv.conf")
+
 PRIVATE = "192.168.0.0/16"
 SOFTWARE = ("--only", "env.identity,agree.software,host.software,rdzv.reach")
 
@@ -425,6 +430,14 @@ PAIRS = (
         machines=machines(4),
         on={"n2": {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}},
         also=("env.vars debug-detail",),
+        arrive=6,
+    ),
+    WorldFault(
+        "all names below a search domain of n3 lead to another machine",
+        *("rdzv.reach", "address-elsewhere", "n3"),
+        says="by the search domain corp.example of /etc/resolv.conf",
+        breaks={"n3": [name_unknown("n1"), resolver("0", *WILDCARD), SEARCHES]},
+        innocent=("n1", "n2"),
         arrive=6,
     ),
     WorldFault(

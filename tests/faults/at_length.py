@@ -23,6 +23,8 @@ AT_LENGTH = frozenset(
         "import torch takes 21 s",
         "import torch does not end",
         # several machines: the network
+        "all names below a search domain of n3 lead to another machine",
+        "a NAT rule of n3 leads from rank 0's address to a machine that refuses",
         "MASTER_PORT dropped for all",
         "a firewall resets two of four at MASTER_PORT",
         "a firewall prohibits MASTER_PORT to n2 alone",

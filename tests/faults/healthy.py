@@ -8,6 +8,8 @@ from faults.inject import Fault
 from faults.node import TRACKED
 from lab.host import HOSTS, NOBODY, Machine
 
+from preflight.identity.launchers import OPTIONS
+
 TIMES = 3
 """How often each is looked at: a false alarm may be a matter of luck."""
 
@@ -476,6 +478,17 @@ VARIANTS = (
         setup=RAILS % "port mlx5_8 '1: DOWN' '3: Disabled' '10 Gb/sec (4X SDR)'; "
         "echo MT4125 > tree/infiniband/mlx5_8/hca_type",
         args=("--level", "quick", "--only", "net.rdma,host.limits,env.vars"),
+    ),
+    healthy(
+        "gate, and a torchrun of one node that meets by c10d",
+        env={
+            OPTIONS: "PET_NNODES=--nnodes",
+            "PET_NNODES": "1",
+            "PET_NPROC_PER_NODE": "2",
+            "PET_RDZV_BACKEND": "c10d",
+            "PET_RDZV_ENDPOINT": "n1:29500",
+        },
+        nproc=None,
     ),
     healthy(
         "Kubeflow's variables",

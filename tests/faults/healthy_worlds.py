@@ -17,6 +17,7 @@ from faults.agreement import (
     OF_SKYPILOT,
     OF_TASK,
     OF_TWO_STEPS,
+    SEARCHES,
     TWO_GPUS,
     TWO_H100,
     by,
@@ -29,6 +30,7 @@ from faults.inject import way_for_others
 from faults.naming import ENDPOINT_ALONE, KUBERNETES, SERVICE, STATIC, SUBNET, TO_N1
 from faults.naming import KNOWN as KNOWN_HERE
 from faults.network import (
+    ASKS_FOR_ECN,
     CLOSED_SECOND,
     GPU,
     IB0,
@@ -673,6 +675,15 @@ WORLDS = (
         "320 open files for two ranks",
         machines=machines(2, limits={"nofile": "320"}),
         args=(*LIGHT[:1], LIGHT[1] + ",host.limits", *LIGHT[2:]),
+    ),
+    healthy(
+        "a search domain of n3 has the name of rank 0's node",
+        breaks={"n3": (name_unknown("n1"), resolver("0", "n1.corp.example=10.77.0.1"), SEARCHES)},
+    ),
+    healthy("n3 asks for ECN, and all lets it pass", breaks={"n3": (ASKS_FOR_ECN,)}),
+    healthy(
+        "no machine scales windows",
+        breaks=dict.fromkeys(THREE, (Break("off", "sysctl -qw net.ipv4.tcp_window_scaling=0"),)),
     ),
     healthy("few ephemeral ports, and enough", breaks={"n2": (few_ports(50000, 50600),)}),
     healthy(

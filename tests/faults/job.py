@@ -5,6 +5,8 @@ from __future__ import annotations
 from faults.inject import Fault
 from lab.host import HOSTS, Machine
 
+from preflight.identity.launchers import OPTIONS
+
 PORT = "n1 · MASTER_PORT"
 HELD = "n1 · MASTER_PORT · port 29500"
 ALL = "n1 · rank 0"
@@ -328,6 +330,15 @@ IDENTITY = (
         "number-malformed",
         "n1 · rank 0",
         env=RANK | {"WORLD_SIZE": "$WORLD_SIZE"},
+        nproc=None,
+    ),
+    Fault(
+        "gate, and a torchrun of two nodes that c10d is to number",
+        *("env.identity", "nodes-unchecked", "n1*"),
+        status="warn",
+        exit=0,
+        env={OPTIONS: "PET_NNODES=--nnodes", "PET_NNODES": "2", "PET_NPROC_PER_NODE": "1"}
+        | {"PET_RDZV_BACKEND": "c10d", "PET_RDZV_ENDPOINT": "n1:29500"},
         nproc=None,
     ),
     Fault(

@@ -116,6 +116,21 @@ NO_WAY_OUT = firewall(
     f"tcp dport != {PORT} drop",
     hook="output",
 )
+ASKS_FOR_ECN = Break(
+    "SYNs ask for ECN",
+    "echo 1 > /proc/sys/net/ipv4/tcp_ecn",
+    "echo 2 > /proc/sys/net/ipv4/tcp_ecn",
+)
+DROPS_ECN = firewall(
+    "SYNs that ask for ECN are dropped", "tcp flags & (syn|ack|ecn|cwr) == syn|ecn|cwr drop"
+)
+NO_SCALING = "-i eth0 -p tcp --tcp-flags SYN,ACK SYN,ACK -j TCPOPTSTRIP --strip-options wscale"
+STRIPS_SCALING = Break(
+    "window scaling is stripped from what answers its connections",
+    f"iptables -t mangle -A PREROUTING {NO_SCALING}",
+    f"iptables -t mangle -D PREROUTING {NO_SCALING}",
+)
+"""This machine then takes the others' scaled windows literally, which are some hundred bytes."""
 SIX = firewall("at most 6 connections", f"tcp dport != {PORT} ct state new ct count over 6 drop")
 CLOSED_SECOND = firewall("nothing comes in at eth1", 'iifname "eth1" drop')
 GPU = ": > /dev/nvidia0\n"
@@ -1172,6 +1187,33 @@ ADDRESSES = (
         says="sends it to 10.77.0.99",
         innocent=("n1", "n2"),
         arrive=6,
+    ),
+    WorldFault(
+        "a NAT rule of n3 leads from rank 0's address to a machine that refuses",
+        *("rdzv.reach", "address-translated", "n3"),
+        breaks={"n3": [rewrites("10.77.0.1", "10.77.0.2")]},
+        also=("rdzv.reach absent",),
+        says="sends it to 10.77.0.2",
+        innocent=("n1", "n2"),
+        arrive=6,
+    ),
+    WorldFault(
+        "window scaling is stripped from what n3 is answered",
+        *("rdzv.reach", "sending-slow", "n3->n1*"),
+        breaks={"n3": [STRIPS_SCALING]},
+        args=WHOLE,
+        slower=30,
+        innocent=("n2",),
+        needs=("iptables",),
+    ),
+    mesh(
+        "n3 asks for ECN, and a firewall drops SYNs that do",
+        *("ecn-dropped", "n3"),
+        status="warn",
+        exit=0,
+        slower=16,
+        breaks={"n3": [ASKS_FOR_ECN], "n1": [DROPS_ECN], "n2": [DROPS_ECN]},
+        innocent=("n1", "n2"),
     ),
     mesh(
         "Gloo takes two interfaces, and n2's second one is closed",
