@@ -178,12 +178,14 @@ def test_what_is_said_of_a_command_is_no_part_of_it(name: str) -> None:
 
 def test_every_part_of_a_file_s_name_is_a_word() -> None:
     """A config file of the working directory chooses it."""
-    assert files._parts("out/r.n1.json.gz", "n1") == "out/r.*.json.gz"
-    for saved in ("r.n1.json;canary", "r.n1.$(canary)", "`canary`.n1.json"):
-        words = files._parts(saved, "n1")
-        assert "'" in words
-        assert "canary" in shlex.split(words)[0]
-    assert files._parts("r.n1.js\non", "n1") == ""
+    assert files._parts("out/r.n1.json.gz", "n1", True) == "out/r.*.json.gz"
+    assert files._parts("out/r.n1.json.gz", "n1", False) == "out/r.*json.gz"  # and out/r.json.gz
+    for unasked in (True, False):
+        for saved in ("r.n1.json;canary", "r.n1.$(canary)", "`canary`.n1.json"):
+            words = files._parts(saved, "n1", unasked)
+            assert "'" in words
+            assert "canary" in shlex.split(words)[0]
+        assert files._parts("r.n1.js\non", "n1", unasked) == ""
 
 
 def test_what_begins_like_an_option_is_none() -> None:
