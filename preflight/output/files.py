@@ -68,11 +68,12 @@ def publish(
     outputs = list(outputs)
     unasked = Output("json", PART)
     name = part or hosted_part
-    if name and not any(o.format == "json" and o.file != "-" for o in outputs):
+    nobody_asked = not any(o.format == "json" and o.file != "-" for o in outputs)
+    if name and nobody_asked:
         outputs.append(unasked)
     for output in sorted(outputs, key=lambda o: o.file == "-"):
         if output.file == "-":
-            every_part = _parts(saved, name, unasked in outputs)
+            every_part = _parts(saved, name, nobody_asked)
             looked = replace(look, saved_as=saved, merged_with=every_part)
             with without_collector():
                 problem = terminal.write_parts(formats.parts(output.format, report, looked))

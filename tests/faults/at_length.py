@@ -235,6 +235,22 @@ AT_LENGTH = frozenset(
         "two of eight HCAs came up with half of their rate",
         "a recent torch has no code for a V100 any more",
         "a file of the job is called random.py",
+        "one of two trays of a rack has no IMEX channel",
+        "one tray of GB200 is in another clique than the others of its rack",
+        "n2 has two ephemeral ports",
+        "one node has little shared memory",
+        "MASTER_PORT is taken on its host by a silent server",
+        "the name server of one node takes its time",
+        "one node is sent to an interface that it does not have",
+        "lo of n2 is down",
+        "a firewall drops what goes over lo",
+        "one node locks little memory",
+        "one node may open few files",
+        "a port that came up with 100 Gb/s",
+        "the two NICs of one of two are swapped, and NCCL and Gloo take eth0",
+        "an agent is killed before it arrives",
+        "the name server never answers, MASTER_ADDR is a name",
+        "two at once: an MTU and a clock",
     }
 )
 
@@ -268,6 +284,16 @@ STANDARD_AT_LENGTH = frozenset(
         "a queue's 20 GiB of address space, without GPUs",
         "the host's name resolves to 127.0.1.1, and is MASTER_ADDR",
         "TMPDIR is mounted noexec, and the caches of compiled kernels are elsewhere",
+        "no HOME, no LANG, no PATH",
+        "files of the job are called torch.py, json.py and checks",
+        "IPv6 is switched off",
+        "no network but the loopback, as in `docker run --network none`",
+        "no /sys",
+        "GLOO_SOCKET_IFNAME=lo",
+        "one rank on one CPU",
+        "the whole image is read-only but TMPDIR",
+        "the host's name does not resolve",
+        "the monitor of torch's watchdog is off",
     }
 )
 """Healthy machines that the tests look at with a quick run alone, and `make faults` at the standard
@@ -331,6 +357,16 @@ HEALTHY_AT_LENGTH = frozenset(
         "HCAs and GPUs below one switch, whose ACS redirects nothing",
         "ACS between HCAs and GPUs of a virtual machine",
         "ACS between HCAs and GPUs, without GPUDirect",
+        "one machine calls its interface ens3, and each names its own",
+        "a card that counted damaged frames last year",
+        "one node is given another address of rank 0's",
+        "the hosts' names resolve to 127.0.1.1, as on Debian, and the interface is named",
+        "a firewall that allows 300 connections, of four machines with eight ranks each",
+        "what accelerate launch says where nothing is chosen, on one node alone",
+        "two trays of GB200 without IMEX channels, and NCCL told to go over the network",
+        "MASTER_ADDR is an IPv6 address",
+        "torchrun's c10d rendezvous, at a name",
+        "a link that was unplugged twice",
     }
 )
 """Healthy worlds that `make faults` looks at as well, and the tests do not: another one of the

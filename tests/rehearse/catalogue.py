@@ -988,6 +988,8 @@ AT_LENGTH = frozenset(
         *("raised_in_module", "raised_in_join", "raised_at_checkpoint"),
         *("ties_lost-again", "routed-sizes", "gives_own-longer", "second_phase"),
         "missing_module-python",
+        *("replica_own_start", "reads_output", "mpi_ranks-local", "clips_apart-right"),
+        *("model_frozen", "reads_local_rank"),
         *("raised_with_own_hook", "made_none", "replica_bare", "replica_unfrozen", "asks_unix"),
         *("broadcast_roots-counts", "orders_differ-epoch", "orders_differ-shuffle", "fifo"),
         *("no_launcher-env", "shares_twice-wrapped", "slow_rank", "orders_own-each-its-own"),
