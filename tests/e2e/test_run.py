@@ -173,7 +173,7 @@ def test_the_time_of_one_check(tmp_path: Path) -> None:
     only = ("--only", "planted", "--timeout", "planted.hang=0.3s")
     done = preflight("run", *only, "-o", "json", package=package)
     assert done.code == 4
-    assert done.seconds < 3
+    assert done.seconds < 10  # its own budget is 30 s
     (finding,) = done.findings("planted.hang")
     assert finding["saw"] == 'no answer in 300 ms, killed · last mark "about to hang"'
     assert done.document["settings"]["timeout.planted.hang"] == {"value": 0.3, "from": "--timeout"}
