@@ -12,10 +12,10 @@ Warns if     a rank waits for its DataLoader in 30 % of its time (in 50 % with a
              compute meanwhile; never where the driver says that it is busy in 90 %); 50 collectives
              per step, half of them below 64 KiB, with one open on all ranks in 30 % of the samples;
              a rank or a few hardly ever wait for a collective while the others do in 40 %, in every
-             step or in each so many; over NCCL, a rank spends half of its step in own code between
-             the optimizer and the next forward, in which it waits for nothing, the others 40 % of a
-             step less, and its GPU has pauses; the same without GPUs from 30 % on, where the
-             others' backward pass takes longer; ranks may run on fewer CPUs than they are, where
+             step or in every tenth, say; over NCCL, a rank spends half of its step in own code
+             between the optimizer and the next forward, in which it waits for nothing, the others
+             40 % of a step less, and its GPU has pauses; the same without GPUs from 30 % on, where
+             the others' backward pass takes longer; ranks may run on fewer CPUs than they are, where
              the command has more; the payload of a collective grows from call to call, to three
              times its size, or half as much again where nearly all of 40 calls carry more than the
              one before, or so steadily that it must have been a third of it at the first call; a
@@ -90,8 +90,8 @@ STEPS, LOOKS = 8, 10
 """Below that a median is one odd step, and a part of the samples may be off by a third."""
 
 RECURS, UNEVEN = 5, 2.0
-"""Pauses that come again and again, as work in each so many steps does, and by how much farther
-than usual two of them may be apart."""
+"""Pauses that come again and again, as work in every 20th step does, and by how much farther than
+usual two of them may be apart."""
 REGULAR = 0.5
 """Part of the time that usual steps make up. Below, it went into a few that took very long, as an
 evaluation or a checkpoint does: looks and waits are theirs then, not those of every step."""
@@ -594,8 +594,8 @@ def _begins(payload: Volume) -> float:
 
 def _slow(ranks: Sequence[Rank]) -> tuple[Rank, ...]:
     """Those that hardly wait where all others do: they are waited for. Where a thread keeps
-    Python's lock from the main one, some steps take many times as long as usual; or each so many
-    steps, where the rank does more in these."""
+    Python's lock from the main one, some steps take many times as long as usual; or every 20th step
+    does, where the rank does more in it."""
     if len(ranks) < 2:
         return ()
     first = min(ranks, key=lambda rank: rank.held)

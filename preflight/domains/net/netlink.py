@@ -52,7 +52,7 @@ def listener(family: int, groups: int) -> socket.socket:
 
 
 def told(by: socket.socket, most: int) -> Iterator[bytes]:
-    """What follows the header of each message that is there already, of so many datagrams."""
+    """What follows the header of each message that is there already, of at most `most` packets."""
     for _ in range(most):
         try:
             data = by.recv(MOST)

@@ -22,7 +22,7 @@ LATEST = 64
 BETWEEN = 256
 """Times between two steps."""
 CLOCKED = 16
-"""Steps after each of which CPU time is read, and then each so many."""
+"""Steps after each of which CPU time is read; later after every 16th."""
 MARKS, NUMBERS = 48, 64
 """Steps whose inputs are marked, and numbers of each tensor that make such a mark."""
 

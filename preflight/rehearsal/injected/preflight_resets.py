@@ -17,7 +17,7 @@ import weakref
 OPTIMIZERS, LOOKED = 8, 4
 """Optimizers of a process; parameters of each whose gradients are looked at."""
 ALL, EACH = 64, 7
-"""Steps of an optimizer that are all looked at, and of those after them each so many."""
+"""Steps of an optimizer that are all looked at; later every 7th is."""
 CHECKED = 16
 """Resets at which the weights are read, and the line is noted."""
 
