@@ -15,15 +15,15 @@ Warns if     a rank waits for its DataLoader in 30 % of its time (in 50 % with a
              step or in every tenth, say; over NCCL, a rank spends half of its step in own code
              between the optimizer and the next forward, in which it waits for nothing, the others
              40 % of a step less, and its GPU has pauses; the same without GPUs from 30 % on, where
-             the others' backward pass takes longer; ranks may run on fewer CPUs than they are, where
-             the command has more; the payload of a collective grows from call to call, to three
-             times its size, or half as much again where nearly all of 40 calls carry more than the
-             one before, or so steadily that it must have been a third of it at the first call; a
-             profiler records 100 steps; half of the parameters of a model in FSDP or more are
-             gathered in 9 of 10 steps by summon_full_params() or full_tensor(); 9 of 10 blocks of
-             no_sync() have a backward in them and not its forward; the workers of DataLoaders are
-             started again and again, in a quarter of the time; torch.compile compiles one function
-             8 times, in a fifth of it
+             the others' backward pass takes longer; ranks may run on fewer CPUs than they are,
+             where the command has more; the payload of a collective grows from call to call, to
+             three times its size, or half as much again where nearly all of 40 calls carry more
+             than the one before, or so steadily that it must have been a third of it at the first
+             call; a profiler records 100 steps; half of the parameters of a model in FSDP or more
+             are gathered in 9 of 10 steps by summon_full_params() or full_tensor(); 9 of 10 blocks
+             of no_sync() have a backward in them and not its forward; the workers of DataLoaders
+             are started again and again, in a quarter of the time; torch.compile compiles one
+             function 8 times, in a fifth of it
 Undecided    fewer than 8 steps or 10 samples; not a rehearsal (preflight rehearse -- CMD)
 Not covered  what a GPU itself takes for its part of a step; whether it waits in NCCL, in steps of
              less than half a second; steps without an optimizer; a rank that is slow at odd times;
