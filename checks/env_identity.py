@@ -283,9 +283,11 @@ FINDINGS = {
         headline="torchrun --standalone can't be used on several nodes",
         who="job author",
         cause="--standalone left over from a single-node job",
-        means="every node trains alone and ends without an error",
+        means="torchrun waits 10 minutes for nodes that can't find it: RendezvousTimeoutError; "
+        "with --nnodes 1:N every node trains alone, half a minute later, and ends without an error",
         now="{act!s}",
         text="pass --rdzv-backend and --rdzv-endpoint to torchrun instead of --standalone",
+        status=(Status.FAIL, Status.WARN),
     ),
     "nodes-unchecked": FindingType(
         headline="the command is for {nodes} nodes, and only this one was checked",

@@ -694,6 +694,12 @@ LAUNCHERS = (
         FAIL,
     ),
     Case(
+        "--standalone on one node or two",
+        shared({"PET_NNODES": "1:2", "PET_STANDALONE": "1"}),
+        "standalone",
+        WARN,
+    ),
+    Case(
         "--standalone on two nodes",
         shared({"PET_NNODES": "2", "PET_STANDALONE": "1"}),
         "standalone",
