@@ -23,6 +23,7 @@ from preflight.identity.launchers import (
     SLURM,
     Launcher,
     detect,
+    meets_statically,
     named,
 )
 from preflight.identity.slurm_hosts import first_host
@@ -300,9 +301,15 @@ def _of_a_node(
             source = reading.facts["rank"].source
             node_rank = reading.noted("node_rank", rank, f"{source}, read as the node's")
     if reading.launcher.to_come and (nodes or 1) > 1 and not flags.nodes:
-        place = flags.meet or (static(reading.environ) and reading.environ.get("PET_MASTER_ADDR"))
+        place = flags.meet or (
+            meets_statically(reading.environ) and reading.environ.get("PET_MASTER_ADDR")
+        )
         number = reading.facts.get("node_rank")
-        if number and number.source == reading.source(NODE_RANK) and not static(reading.environ):
+        if (
+            number
+            and number.source == reading.source(NODE_RANK)
+            and not meets_statically(reading.environ)
+        ):
             reading.facts[UNREAD] = number
         if node_rank is None or not (place or _torchruns_endpoint(reading)):
             count = reading.facts["nodes"]
@@ -428,7 +435,7 @@ def _with_meeting_point(
             reading.facts["master_port"] = Fact(raw_port[:80], NO_PORT)
             port = 0
     several = size > max(len(ranks), here)
-    if several and meet is None and launcher.per_node and not static(reading.environ):
+    if several and meet is None and launcher.per_node and not meets_statically(reading.environ):
         addr, port = _torchruns_endpoint(reading) or (addr, port)
     # never SLURM_LAUNCH_NODE_IPADDR: where srun is typed, often the login node
     listed = next((name for name in launcher.hosts if reading.environ.get(name)), "")
@@ -505,13 +512,6 @@ def _torchruns_endpoint(reading: _Reading) -> tuple[str, int] | None:
 def number_unread(top: Topology) -> Fact | None:
     """The number of this node, where only preflight goes by it."""
     return top.facts.get(UNREAD)
-
-
-def static(environ: Mapping[str, str]) -> bool:
-    """Whether a torchrun with these variables meets at MASTER_ADDR, which the other backends do not
-    read, nor --node-rank."""
-    backend = environ.get("PET_RDZV_BACKEND", "").strip()
-    return backend in ("", "static") and not environ.get("PET_STANDALONE")
 
 
 def split_address(text: str) -> tuple[str, int]:

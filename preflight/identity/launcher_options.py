@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from preflight.frozen import dataclass
-from preflight.identity.launchers import OPTIONS
+from preflight.identity.launchers import OPTIONS, meets_statically
 
 MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 PROGRAMS = ("torchrun",)
@@ -127,7 +127,7 @@ def as_variables(argv: Sequence[str], environ: Mapping[str, str]) -> dict[str, s
             given[variable] = "1" if name in SWITCHES else value[:VALUE]
     known = {name: value for name, value in environ.items() if name.startswith("PET_")} | given
     default = DEFAULTS
-    if known.get("PET_RDZV_BACKEND", "static") == "static" and not known.get("PET_STANDALONE"):
+    if meets_statically(known):
         default = default | STATIC
         if not known.get("PET_RDZV_ENDPOINT"):
             default = default | STATIC_ENDPOINT

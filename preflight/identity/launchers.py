@@ -61,6 +61,13 @@ class Launcher:
     to_come: bool = False
 
 
+def meets_statically(environ: Mapping[str, str]) -> bool:
+    """Whether a torchrun with these variables meets at its --master-addr and --master-port, and
+    goes by --node-rank: the other backends read none of the three."""
+    backend = environ.get("PET_RDZV_BACKEND", "").strip()
+    return backend in ("", "static") and not environ.get("PET_STANDALONE")
+
+
 def named(environ: Mapping[str, str], variable: str) -> str:
     """How to call a variable: by the option of torchrun that was typed in its place, if any."""
     pairs = (pair.partition("=") for pair in environ.get(OPTIONS, "").split())
