@@ -371,7 +371,7 @@ def _copies(ranks: Mapping[int, tuple[Subject, Models]]) -> Iterator[Found]:
 
 def _used(apart: CopiesApart) -> str:
     if apart.use is None:
-        never = ", never equal: it was made before DDP gave all ranks the model of rank 0"
+        never = ", never equal, like a copy made before DDP gives all ranks rank 0's model"
         when = _when(apart.drift) + (never if apart.drift.agreed < 0 else "")
         return f"{when} · all ranks update it, and their models are equal"
     how = "loaded into the model" if apart.use.how == LOAD else "called"

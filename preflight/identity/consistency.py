@@ -23,6 +23,7 @@ from preflight.identity.launchers import (
     TORCHRUN_TO_COME,
     Launcher,
     leftovers,
+    meets_statically,
     named,
 )
 from preflight.model import (
@@ -296,6 +297,8 @@ def _port_faults(env: Env, top: Topology) -> Iterator[Found]:
         if name not in env:
             continue
         port, value = env.number(name), env.values[name]
+        if name == "PET_MASTER_PORT" and port is not None and not meets_statically(env.values):
+            continue  # torchrun stops at words there, and does nothing with a number
         # a single process may well meet itself on a free port
         least = 0 if name != "MASTER_PORT" or env.number("WORLD_SIZE") == 1 else 1
         if port is None or not least <= port <= 65535:
@@ -341,7 +344,7 @@ def _endpoint_faults(env: Env, top: Topology) -> Iterator[Found]:
 def _meeting_hosts(env: Env) -> Iterator[tuple[str, str]]:
     """(name, host) of the variables that say where the job meets."""
     for name in ("MASTER_ADDR", "PET_MASTER_ADDR"):
-        if name in env:
+        if name in env and (name == "MASTER_ADDR" or meets_statically(env.values)):
             yield name, env.values[name]
     endpoint = env.values.get(ENDPOINT, "")
     if endpoint and "://" not in endpoint:

@@ -301,15 +301,10 @@ def _of_a_node(
             source = reading.facts["rank"].source
             node_rank = reading.noted("node_rank", rank, f"{source}, read as the node's")
     if reading.launcher.to_come and (nodes or 1) > 1 and not flags.nodes:
-        place = flags.meet or (
-            meets_statically(reading.environ) and reading.environ.get("PET_MASTER_ADDR")
-        )
+        static = meets_statically(reading.environ)
+        place = flags.meet or (static and reading.environ.get("PET_MASTER_ADDR"))
         number = reading.facts.get("node_rank")
-        if (
-            number
-            and number.source == reading.source(NODE_RANK)
-            and not meets_statically(reading.environ)
-        ):
+        if number and number.source == reading.source(NODE_RANK) and not static:
             reading.facts[UNREAD] = number
         if node_rank is None or not (place or _torchruns_endpoint(reading)):
             count = reading.facts["nodes"]

@@ -109,6 +109,14 @@ def test_c10d_reads_neither_master_addr_nor_node_rank() -> None:
     assert number_unread(found(f"torchrun --nnodes=2 {C10D} a.py", {"SLURM_NODEID": "0"})) is None
 
 
+@pytest.mark.parametrize("typed", ["--master-addr=localhost", "--master-addr=a/b --master-port=0"])
+def test_nothing_is_said_of_what_is_not_read(typed: str) -> None:
+    line = f"torchrun --nnodes=2 --node-rank=0 {typed} {{}} train.py"
+    for backend, codes in ((C10D, False), ("", True)):
+        env = Env(read(line.format(backend)), 1, False, "n2", ("n2/0",), found(line.format(C10D)))
+        assert bool([fault.code for fault in faults(env, env.top)]) == codes
+
+
 def test_flags_say_it_as_well() -> None:
     top = found(f"torchrun --nnodes=1:4 {C10D} train.py", nodes=2, node_rank=1)
     assert (top.size, top.ranks_of("n2"), top.master_addr) == (2, (1,), "n1")
