@@ -4,7 +4,7 @@ this run, which takes some minutes. Without a GPU nothing is written.
 
     python tools/measured.py [--rounds N] [--no-tests]      `make gpu` installs what it needs before
 
-It needs the project, torch with CUDA, pytest and pytest-timeout.
+It needs the project, torch with CUDA, pytest, pytest-timeout and pytest-xdist.
 """
 
 from __future__ import annotations
@@ -40,8 +40,11 @@ STEPS, WITHIN = 2000, 200.0
 """Of the script whose rehearsal is measured, and the seconds that it may take."""
 TESTING = 900.0
 """Seconds for the tests: what hangs must not take the figures along with it."""
-BESIDE = ("test_rehearsal.py", "test_settings.py")
+REHEARSALS, SETTINGS = "test_rehearsal.py", "test_settings.py"
 """Tests to which it is all the same who else has the GPU."""
+CPUS_EACH, AT_ONCE = 4, 4
+"""Rehearsals that run at once: at most one for so many CPUs, so that none waits for another. The
+settings are tried at once by their own test."""
 TOLD = ("gpu.", "world.", "host.software")
 """Checks whose words are shown: those of others hold names and addresses."""
 
@@ -323,13 +326,15 @@ def tested() -> Tests:
     """Run the tests marked `gpu`; what they print goes to stderr. Those that take a GPU's whole
     memory or watch what is used of it run first and alone, the rest beside each other."""
     tests = REPOSITORY / "tests/gpu"
-    beside = [str(tests / name) for name in BESIDE]
+    rehearsals, settings = str(tests / REHEARSALS), str(tests / SETTINGS)
     ending = time.monotonic() + TESTING
+    at_once = max(1, min(AT_ONCE, (os.cpu_count() or 1) // CPUS_EACH))
+    spread = ("-n", str(at_once), "--dist", "worksteal")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        first = [str(tests), *(f"--ignore={path}" for path in beside)]
+        first = [str(tests), f"--ignore={rehearsals}", f"--ignore={settings}"]
         ended = _pytest([first], folder, ending) + _pytest(
-            [[path] for path in beside], folder, ending
+            [[rehearsals, *spread], [settings]], folder, ending
         )
         if None in ended:
             return Tests(ended=False)
