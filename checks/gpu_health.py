@@ -62,7 +62,7 @@ from preflight.domains.gpu.vitals import (
     Vitals,
     VitalsListing,
 )
-from preflight.domains.gpu.xid import Xid, XidLog
+from preflight.domains.gpu.xid import RECENT, Xid, XidLog
 from preflight.domains.params import strtoll
 from preflight.domains.settings.nccl_conf import nccl_setting
 from preflight.domains.system import container
@@ -100,8 +100,6 @@ CHECK = Check(
 # the rest of the budget is for one call that takes long, and for the way back
 ASKING, LOG_SECONDS = 0.55, 0.5
 INIT = "nvmlInit"
-# a GPU that was reset or came back says nothing of it in the log: older Xids tell no present state
-RECENT = 3600.0
 # corrected errors cost a retry each: some a day are usual, hundreds in the log are a bad contact
 FLOOD = 200
 # NVIDIA's fabric manager brings a fabric of eight GPUs up in a minute or two after boot

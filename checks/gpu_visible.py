@@ -4,8 +4,9 @@ Looks at     NVML (count, name, UUID, PCI address, capability, memory, compute m
              every GPU), NVIDIA's GPUs on the PCI bus, /proc/driver/nvidia, /dev/nvidia*,
              CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER, the UUIDs of MIG devices where that names
              any, SLURM_GPUS_ON_NODE, NVIDIA_VISIBLE_DEVICES,
-             LOCAL_RANK, LOCAL_WORLD_SIZE, the libcuda in LD_LIBRARY_PATH; of AMD's GPUs what KFD
-             lists in /sys, /dev/kfd, /dev/dri/renderD*, ROCR_ and HIP_VISIBLE_DEVICES
+             LOCAL_RANK, LOCAL_WORLD_SIZE, the libcuda in LD_LIBRARY_PATH, recent Xids in the
+             kernel's log, for a driver that hangs; of AMD's GPUs what KFD lists in /sys, /dev/kfd,
+             /dev/dri/renderD*, ROCR_ and HIP_VISIBLE_DEVICES
 Fails if     NVML hangs, fails or has another version than the kernel module; its library is empty
              or not exposed to a container that has the devices, or CUDA's is not; a cuda-compat
              library that this driver or these GPUs don't support or one of CUDA's stubs comes first
@@ -13,14 +14,17 @@ Fails if     NVML hangs, fails or has another version than the kernel module; it
              or has an error; there are fewer GPUs than expected (--expect gpus_per_node, SLURM) or
              than ranks (of all MIG instances CUDA shows a process one, of a GPU without any none);
              the mask hides all GPUs of a job that asked for some, or of one node while others show
-             theirs, or names MIG instances where MIG is off or one instance for several ranks; a
-             GPU of the job prohibits compute; /dev/nvidia-uvm is missing; a job that asked for GPUs
+             theirs, or names MIG instances where MIG is off or one instance for several ranks, or
+             devices that are not there, so that too few are left; a GPU that a rank needs is in MIG
+             mode without an instance; no GPU has the number LOCAL_RANK; a GPU of the job prohibits
+             compute; /dev/nvidia-uvm is missing; a job that asked for GPUs
              has no permission for /dev/kfd or a render node
 Warns if     NVML is slow; a GPU that no rank uses is lost; a mask entry names no device and hides
              those after it; every task sees only one GPU; compute mode is exclusive and MPS does
              not run, or its daemon has ended; MIG is on with several ranks; there are GPUs, but no
              driver for them, or no permission to open them; the ranks of a node have to use GPUs of
-             several models; with several models and no CUDA_DEVICE_ORDER the mask means other GPUs
+             several models, or get a smaller one of another model while there are enough alike;
+             with several models and no CUDA_DEVICE_ORDER the mask means other GPUs
              to CUDA than to nvidia-smi
 Undecided    nvidia-ml-py is not installed; NVML crashes; it has not answered by the end of a quick
              run, and no nvidia-persistenced keeps the GPUs awake; NVIDIA_VISIBLE_DEVICES asks a
@@ -40,12 +44,14 @@ Seen as      "Failed to initialize NVML: Driver/library version mismatch", "GPU 
 from __future__ import annotations
 
 import errno
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 from preflight.check import Check, Context, Scope, Stage, status_of
-from preflight.domains.gpu import nccl_library, nvml, vendor
+from preflight.domains import kernel_log
+from preflight.domains.gpu import nccl_library, nvml, vendor, xid
 from preflight.domains.gpu.commands import AMD_KERNEL_LOG, KERNEL_LOG, REBOOT, RESET
 from preflight.domains.gpu.mps import MpsDaemon, daemon
 from preflight.domains.gpu.nvml import DeviceMasks, GpuListing, ListedGpu, PciGpu, VisibleDevices
@@ -90,6 +96,11 @@ SLOW = 2.0
 NO_DAEMON = "no nvidia-persistenced"
 """A mark, since it must outlive the observation: without the daemon a slow start is likelier."""
 
+LOG_SECONDS = 0.2
+XID, XIDS = re.compile(r"xid ([0-9]{1,4}) ([0-9a-f:.]{7,16})$", re.ASCII), 4
+"""A mark for each of the newest critical Xids: its code and the GPU's PCI address. Where NVML hangs
+no other check can say what the kernel has logged of it."""
+
 SEARCH_KEPT = 2000
 """Characters kept of LD_LIBRARY_PATH."""
 ABSENT = (nvml.NOT_LOADED, nvml.NO_LIBRARY)
@@ -99,6 +110,8 @@ AMD = vendor.AMD
 AMD_MARKS = ("/sys/class/kfd", f"open {vendor.KFD}", f"open {vendor.DRI}")
 FAIL, WARN, UNDECIDED = Status.FAIL, Status.WARN, Status.UNDECIDED
 WAKING = "GPUs that wake slowly because persistence mode is off: nvidia-smi -pm 1"
+CROWDED = frozenset(("too-few-gpus", "mask-empty", "mask-invalid", "mig-empty"))
+"""Of these MIG is a part or a consequence."""
 OWN_MASKS = "every rank has its own mask (torchrun --virtual-local-rank)"
 
 # what can't look either where NVML gives no answer
@@ -287,7 +300,7 @@ FINDINGS = {
         cause="more processes than GPUs, or a mask that leaves too few of them visible",
         means="'CUDA error: invalid device ordinal', or 'Duplicate GPU detected' in NCCL",
         text="start no more than {count} of them on this node (torchrun --nproc-per-node=gpu), or "
-        "give them more GPUs; to test on the CPU set CUDA_VISIBLE_DEVICES=",
+        "request more GPUs (SLURM: --gpus-per-node); to test on the CPU set CUDA_VISIBLE_DEVICES=",
         blame=Blame.JOB,
     ),
     "mask-empty": FindingType(
@@ -297,8 +310,8 @@ FINDINGS = {
         "device here",
         means="'no CUDA-capable device is detected'; torch silently runs on the CPU",
         now="unset {variable}",
-        text="find out what sets {variable}: the job script, the image, or a SLURM job without "
-        "--gpus",
+        text="find out what sets {variable}: the job script, the image, a SLURM job without "
+        "--gpus, or Ray, for a task or actor without num_gpus",
         status=(Status.FAIL, Status.WARN),
         blame=Blame.JOB,
     ),
@@ -317,7 +330,7 @@ FINDINGS = {
         cause="a mask that was written for another node or outside the container",
         means="CUDA ignores everything after the first unknown device",
         text="name only devices that exist here (nvidia-smi -L, amd-smi list)",
-        status=Status.WARN,
+        status=(Status.FAIL, Status.WARN),
         blame=Blame.JOB,
     ),
     "mask-order": FindingType(
@@ -339,6 +352,7 @@ FINDINGS = {
         cause="GPUs of different models in one machine",
         means="every step takes as long as on the slowest GPU; the smallest memory limits the "
         "batch size of all ranks",
+        now="export {variable}={better}",
         text="use GPUs of one model (CUDA_VISIBLE_DEVICES, or --gres=gpu:MODEL:N), or give the "
         "slower ones less work",
         commands=(
@@ -390,6 +404,30 @@ FINDINGS = {
         means="a process sees one instance only, and NCCL can't connect two instances of one GPU",
         text="request whole GPUs and start one rank per GPU",
         status=Status.WARN,
+        blame=Blame.JOB,
+    ),
+    "local-rank-invalid": FindingType(
+        headline="{at} has no GPU of the number LOCAL_RANK: {seen}",
+        who="job author",
+        cause="LOCAL_RANK taken from the rank in the whole job (RANK, SLURM_PROCID)",
+        means="'CUDA error: invalid device ordinal' in torch.cuda.set_device(LOCAL_RANK)",
+        text="set LOCAL_RANK to the number of the rank on its node: $SLURM_LOCALID, "
+        "$OMPI_COMM_WORLD_LOCAL_RANK; torchrun sets it by itself",
+        blame=Blame.JOB,
+        explains=(*FOLLOWS, "env.identity:local-rank-differs"),
+    ),
+    "mig-empty": FindingType(
+        headline="{at} is in MIG mode without an instance: {seen}",
+        who="cluster administrator",
+        cause="MIG switched on and never divided, or left on by an earlier job",
+        means="CUDA leaves that GPU out and renumbers the others: 'invalid device ordinal' on "
+        "the last rank",
+        text="switch MIG off, which takes a reset of the GPU, or create instances for a job that "
+        "uses them",
+        commands=(
+            Command("nvidia-smi mig -lgi", "{node}, as root"),
+            Command("nvidia-smi -i {empty} -mig 0", "{node}, as root, with nothing running there"),
+        ),
         blame=Blame.JOB,
     ),
     "nvml-slow": FindingType(
@@ -469,7 +507,8 @@ class Visible:
                search: LD_LIBRARY_PATH without its folder
     image_empty  NVIDIA_VISIBLE_DEVICES is set, to nothing
     order      CUDA_DEVICE_ORDER
-    local      LOCAL_RANK and LOCAL_WORLD_SIZE of a rank that is started already
+    local      LOCAL_RANK and LOCAL_WORLD_SIZE of a rank that is started already; local_rank: the
+               first of them, whatever the other is
     mps        NVIDIA's MPS runs here, or the job says where it will: its server alone holds the
                GPUs, for all programs; mps_daemon: where, and what is wrong there
     """
@@ -495,6 +534,7 @@ class Visible:
     no_cuda: bool = False
     image_empty: bool = False
     local: tuple[int, int] | None = None
+    local_rank: int | None = None
     driver_library: tuple[str, str] = ("", "")
     search: str = ""
     order: str = ""
@@ -513,6 +553,10 @@ def observe(host: Host, ctx: Context) -> Visible:
         host.exists(f"{run}/nvidia-persistenced/socket") for run in ("/run", "/var/run")
     ):
         ctx.mark(NO_DAEMON)
+    if of_nvidia and pci:
+        ctx.mark(kernel_log.KMSG)
+        for one in xid.recent_critical(host, LOG_SECONDS)[-XIDS:]:
+            ctx.mark(f"xid {one.code} {one.bus}")
     answer = make.list_gpus(host, ctx.mark, ASKING * ctx.seconds)
     if of_nvidia and answer.code in ABSENT and not (pci or module or slurm):
         raise NotApplicable(NOTHING)
@@ -550,6 +594,7 @@ def observe(host: Host, ctx: Context) -> Visible:
         image_empty=host.environ.get("NVIDIA_VISIBLE_DEVICES") == "",
         # a run that starts ranks of its own says itself how many
         local=_local(host.environ) if ctx.local_world_size == 1 else None,
+        local_rank=_local_rank(host.environ) if ctx.local_world_size == 1 else None,
         driver_library=driver_library,
         search=_search_path_without(host, driver_library[0]),
         order=(nvml.env_text(host.environ, "CUDA_DEVICE_ORDER") or "")[:40],
@@ -564,10 +609,14 @@ def _search_path_without(host: Host, library: str) -> str:
 
 
 def _local(environ: Mapping[str, str]) -> tuple[int, int] | None:
+    rank, size = _local_rank(environ), nvml.env_number(environ, "LOCAL_WORLD_SIZE")
+    return None if rank is None or size is None or rank >= size else (rank, size)
+
+
+def _local_rank(environ: Mapping[str, str]) -> int | None:
     if any(not environ.get(name) for name in ("RANK", "WORLD_SIZE")):
         return None
-    rank, size = (nvml.env_number(environ, n) for n in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
-    return None if rank is None or size is None or rank >= size else (rank, size)
+    return nvml.env_number(environ, "LOCAL_RANK")
 
 
 def _names(capabilities: str) -> set[str]:
@@ -607,10 +656,12 @@ def judge(world: World[Visible], expect: Expect) -> Iterator[Found]:
             faults += _too_few_gpus(here, seen, asked, f"{plural(asked, 'GPU')} ({source})", apart)
         if not _any_failure(faults) and seen.answer.count:
             faults += _mask_faults(world, here, seen, mask, apart, asked > 0)
+        if not (_any_failure(faults) or apart or mask.mig or mask.off):
+            faults += _no_gpu_of_that_number(here, seen, mask)
         yield from faults
         if not _any_failure(faults) and not expect.text("gpu_model"):
             yield from _several_models(here, seen, mask, apart, gpus)
-        crowded = any(found.code in ("too-few-gpus", "mask-empty") for found in faults)
+        crowded = any(found.code in CROWDED for found in faults)
         for found in _compute_and_mig_modes(here, seen, mask, gpus):
             if not (crowded and found.code == "mig-mode"):
                 yield found
@@ -661,7 +712,14 @@ def _hangs(world: World[Visible]) -> Iterator[Found]:
         facts = [f"{last.name} did not return in {duration(max(0, missing.seconds - last.at))}"]
         facts += ["SIGKILL has no effect"] * unkillable
         facts += [line[:160] for line in missing.detail.strip().splitlines()[-1:]]  # after a stack
-        if waking and not (daemon or unkillable):
+        failed = sorted(
+            {(told[2], int(told[1])) for m in missing.marks if (told := XID.match(m.name))}
+        )
+        facts += [
+            f"Xid {code} ({xid.CRITICAL.get(code, 'critical')}) of GPU {bus}"
+            for bus, code in failed
+        ]
+        if waking and not (daemon or unkillable or failed):
             yield Found(
                 "nvml-slow",
                 (_driver(world.subject(key)),),
@@ -673,13 +731,18 @@ def _hangs(world: World[Visible]) -> Iterator[Found]:
                 explains=UNASKED,
             )
             continue
+        buses = sorted({bus for bus, _ in failed})
+        sure = (unkillable and daemon) or bool(failed)
         yield Found(
             "amdgpu-hangs" if of_amd else "driver-hangs",
-            (_driver(world.subject(key), AMD if of_amd else vendor.NVIDIA),),
+            (
+                _driver(world.subject(key), AMD if of_amd else vendor.NVIDIA),
+                *(Subject(Kind.GPU, world.subject(key).node, bus) for bus in buses),
+            ),
             " · ".join(facts),
             "an answer in less than 1 s",
-            confidence=Confidence.CERTAIN if unkillable and daemon else Confidence.LIKELY,
-            alternatives=() if daemon else (WAKING,),
+            confidence=Confidence.CERTAIN if sure else Confidence.LIKELY,
+            alternatives=() if daemon or failed else (WAKING,),
         )
 
 
@@ -818,6 +881,8 @@ def _lost_gpus(
             )
     if len(seen.answer.gpus) < seen.answer.count:
         return  # not all were asked: who is not listed can't be said
+    if seen.slurm and seen.answer.count == seen.slurm:
+        return  # a step that was given some of the node's GPUs sees these alone
     # a GPU without an address is one of those that seem unlisted
     nameless = sum(not gpu.bus for gpu in seen.answer.gpus)
     for lost in seen.unlisted[nameless:]:
@@ -848,6 +913,17 @@ def _too_few_gpus(here: Subject, seen: Visible, asked: int, goal: str, apart: bo
             alternatives=alternatives,
         )
     ]
+
+
+def _no_gpu_of_that_number(here: Subject, seen: Visible, mask: VisibleDevices) -> list[Found]:
+    """A rank whose LOCAL_RANK is more than any mask of this node could show. Whoever has a mask of
+    its own of a larger node has cuda:0 alone, and most likely uses that."""
+    there = max(seen.answer.count, len(seen.pci))
+    if seen.local_rank is None or seen.local_rank < there:
+        return []
+    saw = f"LOCAL_RANK={seen.local_rank}, {len(mask.indexes)} of {plural(there, 'GPU')} visible"
+    goal = f"LOCAL_RANK below {there}"
+    return [Found("local-rank-invalid", (here,), saw, goal, confidence=Confidence.LIKELY)]
 
 
 def _held_by_others(seen: Visible, lacking: int) -> tuple[str, tuple[str, ...]]:
@@ -885,6 +961,7 @@ def _mask_faults(
     status, confidence = FAIL, Confidence.CERTAIN
     alternatives: tuple[str, ...] = ()
     others: Sequence[str] = ()
+    subjects: tuple[Subject, ...] = (here,)
     problem, held = mask.problem, ""
     if shut and ranks > visible:
         confidence = Confidence.LIKELY
@@ -920,9 +997,16 @@ def _mask_faults(
         code, status = "mask-invalid", WARN
     elif apart:
         code, status, confidence = "mask-per-task", WARN, Confidence.LIKELY
+    elif mask.problem and not cut and ranks <= seen.answer.count - len(closed):
+        code = "mask-invalid"
+    elif ghosts and not mask.problem and ranks <= visible + len(ghosts):
+        code, confidence, problem = "mig-empty", Confidence.LIKELY, ""
+        subjects = tuple(Subject(Kind.GPU, here.node, f"GPU {index}") for index in ghosts)
     else:
         code = "too-few-gpus"
         held, alternatives = _held_by_others(seen, ranks - visible)
+        if seen.slurm and seen.slurm < ranks:
+            held += f" · SLURM_GPUS_ON_NODE={seen.slurm}"
         if visible == 1 and (mask.mig or seen.answer.count >= ranks):
             confidence, alternatives = Confidence.LIKELY, (OWN_MASKS, *alternatives)
         elif cut:
@@ -946,13 +1030,15 @@ def _mask_faults(
     return [
         Found(
             code,
-            (here,),
+            subjects,
             saw,
             status=status,
             confidence=confidence,
             alternatives=alternatives,
             fields={
                 "count": str(visible),
+                "empty": ",".join(map(str, ghosts)),
+                "node": here.node,
                 "variable": "ROCR_VISIBLE_DEVICES" if by_first else seen.mask_name,
                 # a list that is too short for the ranks is nothing to paste
                 "once": ",".join(map(str, mask.once)) if len(mask.once) >= ranks else "",
@@ -990,7 +1076,8 @@ def _several_models(
     if len(listed) < seen.answer.count or len({gpu.name for gpu in listed}) < 2:
         return
     ours = listed if apart else [gpu for gpu in listed if gpu.index in mask.indexes]
-    if seen.make != AMD and not apart and seen.order != nvml.BY_ADDRESS and _by_index(seen.mask):
+    by_address = apart or seen.make == AMD or seen.order == nvml.BY_ADDRESS
+    if not by_address and _by_index(seen.mask):
         # "fastest to slowest using a simple heuristic" (CUDA C++ Programming Guide): the newer
         # architecture, of these the larger card
         fastest = sorted(
@@ -1010,17 +1097,27 @@ def _several_models(
             )
             return
     models = Counter(gpu.name for gpu in ours).most_common()
-    if len(models) < 2 or len(here.ranks) <= models[0][1]:
+    if len(models) < 2:
         return
     most = max(models, key=lambda m: (m[1], max(g.memory or 0 for g in ours if g.name == m[0])))[0]
-    odd = [gpu for gpu in ours if gpu.name != most]
+    alike = [gpu for gpu in ours if gpu.name == most]
+    odd, better = [gpu for gpu in ours if gpu.name != most], ""
+    if len(here.ranks) <= len(alike):
+        # enough of one model: what matters is whom the ranks get, cuda:LOCAL_RANK. In CUDA's own
+        # order the slower ones come last
+        taken = mask.indexes[: len(here.ranks)]
+        odd = [g for g in odd if g.index in taken and (g.memory or 0) < (alike[0].memory or 0)]
+        better = ",".join(str(gpu.index) for gpu in alike)
+        in_order = by_address or (seen.mask is not None and not _by_index(seen.mask))
+        if apart or not odd or not in_order:
+            return
     yield Found(
         "models-mixed",
         tuple(gpus(gpu.index) for gpu in odd),
         f"{_models(ours)} for {plural(len(here.ranks), 'rank')}"
         + "".join(f" · GPU {g.index} is {g.name.removeprefix('NVIDIA ')}" for g in odd[:4]),
         "GPUs of one model for the ranks of a job",
-        fields={"node": here.node},
+        fields={"node": here.node, "better": better, "variable": seen.mask_name},
     )
 
 

@@ -223,7 +223,7 @@ FINDINGS = {
         was=("user-nameless",),
     ),
     "cpu-build": FindingType(
-        headline="torch is a CPU build, but {at} has GPUs: {seen}",
+        headline="torch is a CPU build, but there are GPUs on {at}: {seen}",
         who="image author",
         cause="a torch installed from the CPU index, or for the wrong platform",
         means="'Torch not compiled with CUDA enabled', or the job silently runs on the CPU",

@@ -13,7 +13,8 @@ Fails if     the kernel logged in the last hour that the firmware of a mlx5 HCA 
              subnet manager; a port is slower than on most nodes; NCCL_IB_HCA matches no port; RoCE
              has no GID, or InfiniBand no partition key, at the index that NCCL uses; nodes are in
              partitions or in subnets without a router, or have kinds of ports, without anything in
-             common, or two are limited members of their partition by all ports that NCCL takes
+             common, or two are limited members of their partition by all ports that NCCL takes; a
+             port that NCCL uses together with InfiniBand is Ethernet, and InfiniBand on other nodes
 Warns if     some of several HCAs of one model can't be opened; a few ports of one model are down,
              or slower than the others where there are as many as the GPUs ask for, or one whose
              link has not been up since boot; an InfiniBand port has come up with one lane; a port
@@ -259,11 +260,12 @@ FINDINGS = {
     "layers-mixed": FindingType(
         headline="NCCL may mix InfiniBand and RoCE ports on {where}",
         who=AUTHOR,
-        cause="active InfiniBand and Ethernet ports, without an NCCL_IB_HCA that selects one kind",
+        cause="active InfiniBand and Ethernet ports, without an NCCL_IB_HCA that selects one kind; "
+        "where one name is of both kinds, devices that are numbered in another order there",
         means="'Remote RoCE device is incompatible with the local', or a hang",
         now="export NCCL_IB_HCA={ours}",
         text="set NCCL_IB_HCA to ports of one kind only",
-        status=Status.WARN,
+        status=(Status.WARN, Status.FAIL),
         blame=Blame.JOB,
     ),
     "hca-by-prefix": FindingType(
@@ -548,6 +550,9 @@ def _peering(host: Host) -> bool | None:
 def judge(world: World[NodeRdma], expect: Expect) -> Iterator[Found]:
     fabrics = {here.node: seen for here, seen in world.each()}
     several = world.topology.several_nodes
+    infiniband = {
+        p.name for f in world.distinct if f.concerned for p in f.preferred if p.layer == INFINIBAND
+    }
 
     def of_node(here: Subject, seen: NodeRdma) -> Iterator[Found]:
         down = _PortFindings(here)
@@ -565,7 +570,7 @@ def judge(world: World[NodeRdma], expect: Expect) -> Iterator[Found]:
         if seen.concerned:
             yield from _judge_prefix(here, seen)
         if seen.concerned and several:
-            yield from _judge_choice(here, seen, any(f.code for f in down.findings()))
+            yield from _judge_choice(here, seen, any(f.code for f in down.findings()), infiniband)
             yield from _judge_addresses(here, fabrics, seen)
             yield from _judge_paths(here, seen)
 
@@ -936,8 +941,11 @@ def _port_names(ports: Iterable[RdmaPort]) -> str:
     return ",".join(port.name for port in ports)
 
 
-def _judge_choice(here: Subject, seen: NodeRdma, told: bool) -> Iterator[Found]:
-    """What NCCL takes of what there is."""
+def _judge_choice(
+    here: Subject, seen: NodeRdma, told: bool, infiniband_somewhere: Set[str]
+) -> Iterator[Found]:
+    """What NCCL takes of what there is; and names that are those of an InfiniBand port on some
+    node."""
     taken = seen.taken
     able = [p for p in seen.within_reach if p.active and p.driver != rdma.EFA]
     infiniband, ethernet = (
@@ -954,12 +962,17 @@ def _judge_choice(here: Subject, seen: NodeRdma, told: bool) -> Iterator[Found]:
             fields={"there": parties([p.name for p in able])},
         )
     if infiniband and ethernet:
+        saw = f"InfiniBand {parties([p.name for p in infiniband])} · Ethernet "
+        saw += parties([p.name for p in ethernet])
+        # NCCL connects the ports of two nodes in their order, and refuses two of unlike kinds
+        if apart := [p for p in ethernet if p.name in infiniband_somewhere]:
+            saw += f" · {parties([p.name for p in apart])} InfiniBand on other nodes"
         yield Found(
             "layers-mixed",
-            tuple(_nic_subject(here, p) for p in ethernet),
-            saw=f"InfiniBand {parties([p.name for p in infiniband])} · Ethernet "
-            f"{parties([p.name for p in ethernet])}",
-            expected="ports of one link layer",
+            tuple(_nic_subject(here, p) for p in apart or ethernet),
+            saw=saw,
+            expected="ports of one link layer, the same ones on all nodes",
+            status=Status.FAIL if apart else Status.WARN,
             confidence=Confidence.LIKELY,
             fields={"ours": f"={_port_names(infiniband)}"},
         )

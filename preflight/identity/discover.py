@@ -183,9 +183,9 @@ def discover(
     flags = _Flags(nproc, nproc_source, nodes, node_rank, meet, gpus, gpus_source, cpus)
     reading.text("job", launcher.job)
     here = reading.local_size()
-    if reading.number("local_rank", launcher.local_rank) and here == 1:
-        # of two numbers that can't both be right: with this one nobody would speak for the node
-        reading.facts.pop("local_rank")
+    local = reading.number("local_rank", launcher.local_rank)
+    if local and here == 1:
+        reading.facts.pop("local_rank")  # with this one nobody would speak for the node
     size = reading.number("size", launcher.size, least=1)
     rank = reading.number("rank", launcher.rank)
     if launcher.name == "Lightning":
@@ -210,6 +210,8 @@ def discover(
             "like if another launch left them over"
         )
     here = here or _ranks_beside(reading, rank, size)
+    if local and here == 1:
+        reading.facts.pop("local_rank", None)
     if nodes is not None:
         reading.noted("nodes", nodes, FLAG)
     reading.noted("nproc", 1, f"{reading.facts['rank'].source} (one process per rank)")

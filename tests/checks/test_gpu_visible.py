@@ -118,7 +118,7 @@ T400: dict[str, object] = {
 }
 
 
-def display(mask: str, order: str = "PCI_BUS_ID") -> gpu_visible.Visible:
+def display(mask: str | None, order: str = "PCI_BUS_ID") -> gpu_visible.Visible:
     """A card for the display comes first on the bus, and the job has a mask."""
     return replace(one(0, **T400), mask=mask, order=order)
 
@@ -158,6 +158,12 @@ CASES = (
         "driver-hangs",
         FAIL,
         subject="n1 · NVIDIA driver",
+    ),
+    Case(
+        "no daemon, and the kernel has logged why",
+        silent(Cause.TIMED_OUT, gpu_visible.NO_DAEMON, "xid 79 0000:38:00.0", "nvmlInit"),
+        "driver-hangs",
+        FAIL,
     ),
     Case("a GPU hangs", silent(Cause.UNKILLABLE, "nvmlInit", "device 3"), "driver-hangs", FAIL),
     Case("its /proc hangs", silent(Cause.UNKILLABLE, gpu_visible.PROC), "driver-hangs", FAIL),
@@ -297,6 +303,18 @@ CASES = (
         FAIL,
         subject="n1 · 0000:48:00.0",
     ),
+    Case(
+        "on the bus, and as many as SLURM gave this step are listed",
+        replace(has(2), pci=FINE.pci, unlisted=(pci(2), pci(3)), slurm=2),
+        topology=topology(2),
+    ),
+    Case(
+        "one fewer than SLURM gave",
+        replace(has(3), pci=FINE.pci, unlisted=(pci(3),), slurm=4),
+        "gpu-lost",
+        FAIL,
+        topology=topology(3),
+    ),
     Case("a pod with some of the node's GPUs", but(pci=tuple(map(pci, range(8))), withheld=4)),
     Case("fewer than expected", has(3), "gpu-count", FAIL, expect={"gpus_per_node": 4}),
     Case("as expected", FINE, expect={"gpus_per_node": 4, "gpu_model": "h100"}),
@@ -334,8 +352,16 @@ CASES = (
     Case(
         "a GPU of four in MIG mode without an instance",
         one(2, mig=True, instances=0),
+        "mig-empty",
+        FAIL,
+        subject="n1 · GPU 2",
+    ),
+    Case(
+        "and more ranks than there would be with it",
+        one(2, mig=True, instances=0),
         "too-few-gpus",
         FAIL,
+        topology=topology(5),
     ),
     Case("one with an instance, which CUDA may count", one(2, mig=True, instances=1), "mig-mode"),
     Case(
@@ -346,8 +372,9 @@ CASES = (
     Case(
         "no instance on the only GPU",
         but(answer=replace(ANSWER, count=1, gpus=(gpu(0, mig=True, instances=0),))),
-        "too-few-gpus",
+        "mig-empty",
         FAIL,
+        subject="n1 · GPU 0",
         topology=topology(1),
     ),
     Case("one instance by its index", every(mig=True, instances=7), topology=topology(1)),
@@ -360,6 +387,16 @@ CASES = (
         WARN,
         subject="n1 · GPU 2",
     ),
+    Case(
+        "a display card that rank 0 gets, though the others would do",
+        display(None),
+        "models-mixed",
+        WARN,
+        subject="n1 · GPU 0",
+        topology=topology(3),
+    ),
+    Case("in CUDA's own order it comes last", display(None, ""), topology=topology(3)),
+    Case("and here it comes last by the mask", display("1,2,3,0"), topology=topology(3)),
     Case("two and two", two_and_two(), "models-mixed", WARN, subject="n1 · GPU 0"),
     Case("as many alike as ranks", two_and_two(), topology=topology(2)),
     Case("a workstation's display card, and one rank", one(0, **T400), topology=topology(1)),
@@ -423,6 +460,21 @@ CASES = (
     Case("none by mistake", but(mask="4,5,6,7"), "mask-empty", FAIL),
     Case("twice the same", but(mask="0,0,1,2"), "mask-duplicate", FAIL),
     Case("twice, and behind it one that is not here", but(mask="1,1,9"), "mask-duplicate", FAIL),
+    Case("hides what the ranks need", but(mask="0,1,9,2,3"), "mask-invalid", FAIL),
+    Case(
+        "LOCAL_RANK counts the ranks of the job",
+        replace(has(1), local_rank=1),
+        "local-rank-invalid",
+        FAIL,
+        topology=topology(1),
+    ),
+    Case("each has a mask of its own", but(mask="2", local_rank=2), topology=topology(1)),
+    Case(
+        "each has a GPU of its own in a cgroup",
+        replace(has(1), pci=FINE.pci, withheld=3, local_rank=2),
+        topology=topology(1),
+    ),
+    Case("a try on the CPU", replace(has(1), mask="", local_rank=1), "mask-empty", WARN),
     Case("hides the last", but(mask="0,1,9,2"), "mask-invalid", WARN, topology=topology(2)),
     Case(
         "a container without CUDA",
@@ -633,6 +685,7 @@ def test_observe_eight_healthy_gpus(node: Path) -> None:
     assert (value.slurm, value.tasks, value.withheld, value.unlisted) == (8, 8, 0, ())
     assert seen.marks == (
         "/proc/driver/nvidia",
+        "/dev/kmsg",
         "nvmlInit",
         "nvmlDeviceGetCount",
         *(f"device {i}" for i in range(8)),
@@ -679,6 +732,33 @@ def test_observe_a_lost_gpu(node: Path) -> None:
     assert [(f.code, str(f.subjects[0]), f.subjects[0].ranks) for f in findings] == [
         ("gpu-lost", "n1 · GPU 5", (5,))
     ]
+
+
+def test_a_hang_that_the_kernel_has_logged_names_the_gpu() -> None:
+    marks = "xid 119 0000:38:00.0", "xid 9999999999 no", "nvmlInit", "device 2"
+    (found,) = judged(gpu_visible, Case("", silent(Cause.TIMED_OUT, *marks)))
+    assert (found.code, found.confidence) == ("driver-hangs", Confidence.CERTAIN)
+    assert [str(subject) for subject in found.subjects] == [
+        "n1 · NVIDIA driver",
+        "n1 · 0000:38:00.0",
+    ]
+    assert "Xid 119 (GSP firmware does not answer) of GPU 0000:38:00.0" in found.saw
+    assert "no" not in found.saw.split()
+
+
+def test_observe_what_the_kernel_has_logged(node: Path) -> None:
+    """Of a driver that may hang: the critical ones of the last hour, before NVML is asked."""
+    up = 90_000.0
+    (node / "proc/uptime").write_text(f"{up} 1.0\n")
+    told = (("79", 60.0), ("31", 30.0), ("119", 4000.0))
+    (node / "dev/kmsg").write_text(
+        "".join(
+            f"3,{n},{int((up - ago) * 1e6)},-;NVRM: Xid (PCI:0000:38:00): {code}, pid=7\n"
+            for n, (code, ago) in enumerate(told)
+        )
+    )
+    seen = nvml.observed("gpu.visible", nvml.settings(8), root=node)
+    assert seen.marks[1:4] == ("/dev/kmsg", "xid 79 0000:38:00.0", "nvmlInit")
 
 
 def test_observe_a_gpu_that_nvml_leaves_out(node: Path) -> None:

@@ -392,7 +392,20 @@ CASES = (
         subject="n1 · mlx5_8 · port 1",
     ),
     several("only ours are taken", fabric(*rails(8), STORAGE, ours="mlx5_[0-7]", rule="^mlx5_8")),
-    several("two kinds of fast ports", fabric(*rails(4), roce(4)), "layers-mixed", WARN),
+    several(
+        "a name that is InfiniBand elsewhere",
+        fabric(*rails(4), roce(4)),
+        "layers-mixed",
+        FAIL,
+        subject="n1 · mlx5_4 · port 1",
+    ),
+    Case(
+        "two kinds of fast ports, alike on both nodes",
+        nodes(fabric(*rails(4), roce(4)), fabric(*rails(4), roce(4))),
+        "layers-mixed",
+        WARN,
+        topology=job(),
+    ),
     several("two kinds, and one is chosen", fabric(*rails(4), roce(4), rule="=mlx5_0,mlx5_1")),
     several("an Ethernet card for all else", AZURE),
     several(

@@ -10,6 +10,16 @@ from faults.inject import Fault
 CROWDED = ("host.cpu cpus-few",)
 """Few CPUs for so many GPUs: true of the machine that runs the tests."""
 
+DGX_STATION = {
+    "name": "NVIDIA A100-SXM4-40GB",
+    "capability": "8.0",
+    "memory": 40 << 30,
+    "gpu3.name": "NVIDIA DGX Display",
+    "gpu3.capability": "7.5",
+    "gpu3.memory": 4 << 30,
+}
+"""Its fourth GPU by PCI address is the one for the display."""
+
 ON_4 = {"nproc": 4, "gpus": 4, "also": CROWDED}
 
 GPUS = (
@@ -135,8 +145,9 @@ GPUS = (
     Fault(
         "a GPU of four in MIG mode without an instance",
         "gpu.visible",
-        "too-few-gpus",
-        says="GPU 2 in MIG mode without an instance",
+        "mig-empty",
+        "n1 · GPU 2",
+        says="3 of 4 GPUs visible",
         scenario={"gpu2.mig": 1, "gpu2.mig_devices": 0},
         **ON_4,
     ),
@@ -169,6 +180,56 @@ GPUS = (
         scenario=None,
         nproc=4,
         gpus=1,
+    ),
+    Fault(
+        "rank 3 gets the display card of a DGX Station, by PCI address",
+        "gpu.visible",
+        "models-mixed",
+        "n1 · GPU 3",
+        status="warn",
+        exit=0,
+        says="GPU 3 is DGX Display",
+        env={"CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+        scenario=DGX_STATION,
+        nproc=4,
+        gpus=5,
+        also=CROWDED,
+    ),
+    Fault(
+        "LOCAL_RANK is SLURM_PROCID, on nodes of one GPU",
+        "gpu.visible",
+        "local-rank-invalid",
+        says="LOCAL_RANK=1, 1 of 1 GPU visible",
+        env={
+            **{"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"},
+            **{"MASTER_ADDR": "n0", "MASTER_PORT": "29500"},
+            **{"SLURM_PROCID": "1", "SLURM_LOCALID": "0", "SLURM_NODEID": "1"},
+            **{"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "1(x2)"},
+        },
+        args=("--level", "quick", "--only", "gpu.*,env.identity"),
+        scenario={},
+        nproc=None,
+        gpus=1,
+    ),
+    Fault(
+        "one GPU for a SLURM step of four ranks",  # as in ACEsuit/mace#435
+        "gpu.visible",
+        "too-few-gpus",
+        says="SLURM_GPUS_ON_NODE=1",
+        env={"CUDA_VISIBLE_DEVICES": "0", "SLURM_GPUS_ON_NODE": "1", "SLURM_STEP_GPUS": "0"},
+        scenario={"count": 1},
+        **ON_4,
+    ),
+    Fault(
+        "GSP of a GPU does not answer, and NVML hangs",  # as in open-gpu-kernel-modules#446
+        "gpu.visible",
+        "driver-hangs",
+        "n1 · NVIDIA driver",
+        says="Xid 119 (GSP firmware does not answer) of GPU 0000:38:00.0",
+        setup=SAYS.format("NVRM: Xid (PCI:0000:38:00): 119, pid=77, Timeout after 6s of waiting"),
+        scenario={"gpu2.hang.nvmlDeviceGetMemoryInfo": 1},
+        seconds=10,
+        **ON_4,
     ),
     Fault(
         "an A100 among three H100",
@@ -350,7 +411,7 @@ GPUS = (
     Fault(
         "CUDA_VISIBLE_DEVICES=0,1,9,3",
         "gpu.visible",
-        "too-few-gpus",
+        "mask-invalid",
         env={"CUDA_VISIBLE_DEVICES": "0,1,9,3"},
         scenario={},
         **ON_4,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faults.accelerators import RAILS
+from faults.accelerators import DGX_STATION, RAILS
 from faults.gpu_health import SAYS
 from faults.inject import Fault
 from faults.node import TRACKED
@@ -412,6 +412,14 @@ VARIANTS = (
         setup="echo 'NvLinkDisable: 1' > /proc/driver/nvidia/params\n",
         env={"NCCL_P2P_LEVEL": "SYS"},
         scenario={"name": "NVIDIA L40S", "capability": "8.9", "memory": 48 << 30},
+        args=("--level", "quick", "--only", "gpu.visible,gpu.health,gpu.links"),
+    ),
+    healthy(
+        "a DGX Station whose display card the mask leaves out",
+        nproc=4,
+        gpus=5,
+        env={"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "0,1,2,4"},
+        scenario=DGX_STATION,
         args=("--level", "quick", "--only", "gpu.visible,gpu.health,gpu.links"),
     ),
     healthy(

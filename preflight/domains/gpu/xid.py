@@ -48,6 +48,7 @@ MEMORY = frozenset((48, 95))
 """Those that an uncorrectable memory error comes with: NVML has counted it until a reset. Not so
 64, which may be about a row with corrected errors, and 140, which interrupted the driver."""
 
+ABOUT = b"NVRM: Xid"
 # NVRM: Xid (PCI:0000:3b:00): 79, pid=1896, GPU has fallen off the bus.
 LINE = re.compile(
     r"NVRM: Xid \(PCI:([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-7])?\): ([0-9]{1,4})\b",
@@ -86,16 +87,28 @@ class XidLog:
     links: tuple[DeviceError, ...] = ()
 
 
-def read_xids(host: Host, seconds: float) -> XidLog:
+RECENT = 3600.0
+"""Seconds. A GPU that was reset or came back says nothing of it in the log: older Xids tell no
+present state."""
+
+
+def recent_critical(host: Host, seconds: float) -> tuple[Xid, ...]:
+    """The critical Xids of the last hour, the newest last; none where the log can't be read."""
+    log = read_xids(host, seconds, ABOUT)
+    return tuple(x for x in log.xids if x.age < RECENT and x.code in CRITICAL)
+
+
+def read_xids(host: Host, seconds: float, about: bytes = b"") -> XidLog:
     """What it says of GPUs since boot, as far back as the kernel still keeps it. A log that can't
-    be read to its end in so many seconds counts as not read: its end is what matters."""
+    be read to its end in so many seconds counts as not read: its end is what matters. `about`: what
+    a line has to have to be looked at."""
     up = kernel_log.uptime(host)
     if up is None:
         return XidLog(refused="/proc/uptime says nothing")
     found: dict[tuple[str, int], tuple[int, float]] = {}
     switches, links = kernel_log.ErrorTally(), kernel_log.ErrorTally()
     try:
-        for age, text in kernel_log.kernel_log(host, up, time.monotonic() + seconds):
+        for age, text in kernel_log.kernel_log(host, up, time.monotonic() + seconds, about):
             if error := switch_errors(text[: kernel_log.LINE]):
                 switches.add(error, age, "")
             elif error := kernel_log.pcie_errors(text[: kernel_log.LINE]):
