@@ -696,3 +696,10 @@ def test_the_only_rank_of_a_node_speaks_for_it_whatever_its_local_rank_says() ->
     assert "local_rank" not in found(alone).facts
     assert found(alone | {"LOCAL_RANK": "0"}).facts["local_rank"].value == "0"
     assert found(TORCHRUN).facts["local_rank"].value == TORCHRUN["LOCAL_RANK"]
+    # the same where SLURM alone says that the rank is by itself
+    task = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "n1"}
+    step = {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_NODEID": "1"}
+    beside = {"SLURM_STEP_TASKS_PER_NODE": "1(x2)"}
+    assert "local_rank" not in found(task | step | beside).facts
+    both = {"SLURM_STEP_TASKS_PER_NODE": "2"}
+    assert found(task | step | both).facts["local_rank"].value == "1"
