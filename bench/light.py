@@ -236,7 +236,11 @@ def main() -> None:
             try:
                 client.connect()
                 last = time.monotonic()
-            except ConnectionRefusedError:  # its check has let go of the port that it will take
+            except ConnectionRefusedError:
+                if any(c.ended.startswith("over") for c in clients):
+                    client.ended = "too late: the meeting was over"
+                    continue
+                # the host's check has let go of the port that it will take
                 waiting.insert(0, client)
                 time.sleep(REFUSED_SECONDS)
         loop.turn(0.0 if waiting else 0.05, beat)
