@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from faults.accelerators import BARE_METAL, RAILS
 from faults.world import WorldFault, machines
 from lab.host import Machine
@@ -43,6 +45,14 @@ ROCE = fabric(
     "echo 0000:0000:0000:0000:0000:ffff:0a4d:010$n > $here/gids/3; "
     "echo 'RoCE v2' > $here/gid_attrs/types/3; done"
 )
+SHIFTED = fabric(
+    "here=tree/infiniband/mlx5_3/ports/1; rm -r $here/pkeys; echo Ethernet > $here/link_layer; "
+    "echo '100 Gb/sec (4X EDR)' > $here/rate; mkdir -p $here/gids $here/gid_attrs/types; "
+    "echo 0000:0000:0000:0000:0000:ffff:0a4d:0103 > $here/gids/3; "
+    "echo 'RoCE v2' > $here/gid_attrs/types/3; port mlx5_8 '4: ACTIVE' '5: LinkUp' "
+    "'400 Gb/sec (4X NDR)'"
+)
+"""mlx5_3 is the RoCE card for storage here, and mlx5_8 the eighth rail."""
 DOWN = fabric("echo '1: DOWN' > tree/infiniband/mlx5_4/ports/1/state")
 
 
@@ -101,7 +111,7 @@ def switched(
     return fabric(BELOW_ONE_SWITCH % (ACS[acs], gpu) + then) + where
 
 
-def odd(name: str, code: str, subject: str, setup: str, **more: str | int) -> WorldFault:
+def odd(name: str, code: str, subject: str, setup: str, **more: Any) -> WorldFault:
     """n2 of three nodes is not as the others."""
     return WorldFault(
         name,
@@ -111,7 +121,7 @@ def odd(name: str, code: str, subject: str, setup: str, **more: str | int) -> Wo
         machines=(*machines(1, setup=GOOD), Machine("n2", setup=setup), Machine("n3", setup=GOOD)),
         innocent=("n1", "n3"),
         args=ONLY,
-        **more,  # type: ignore[arg-type]
+        **more,
     )
 
 
@@ -149,6 +159,13 @@ FAULTS = (
         args=ONLY,
     ),
     odd("a node whose HCAs came up as Ethernet", "layers-differ", "n2", ROCE),
+    odd(
+        "a node that numbers its storage card among the HCAs of the job",
+        *("layers-mixed", "n2 · mlx5_3", SHIFTED),
+        says="mlx5_3:1 InfiniBand on other nodes",
+        env={"NCCL_IB_HCA": "=" + ",".join(f"mlx5_{n}" for n in range(8))},
+        also=("net.rdma slow-port-selected",),
+    ),
     two("of two nodes one has RoCE, one InfiniBand", "layers-differ", "n1", ROCE),
     WorldFault(
         "a node that is cabled to another InfiniBand subnet",
