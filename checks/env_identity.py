@@ -292,16 +292,13 @@ FINDINGS = {
     "nodes-unchecked": FindingType(
         headline="the command is for {nodes} nodes, and only this one was checked",
         who="job author",
-        cause="a rendezvous that numbers the nodes itself (c10d), with as many as may come, or at "
-        "a server of its own (etcd)",
+        cause="a rendezvous that waits for as many nodes as may come (c10d, --nnodes 1:4), or at a "
+        "server of its own (etcd)",
         means="whether the nodes reach each other, and agree, nobody has seen",
-        text="give the number of nodes and of this one, from 0, so that all of them meet at the "
-        "command's endpoint, or with --meet HOST:PORT elsewhere",
+        text="give the number of nodes, so that all of them meet at the command's endpoint; with "
+        "etcd, give --meet HOST:PORT, too",
         commands=(
-            Command(
-                "preflight gate --nodes $N --node-rank $I -- torchrun --nnodes $N train.py",
-                "every node",
-            ),
+            Command("preflight gate --nodes $N -- torchrun --nnodes $N train.py", "every node"),
         ),
         status=Status.WARN,
         explains=(),

@@ -58,6 +58,7 @@ from preflight.host import Host
 from preflight.humanize import duration
 from preflight.identity.addresses import every_address, flaw, loopback
 from preflight.model import (
+    UNNUMBERED,
     Blame,
     CannotObserve,
     Cause,
@@ -397,6 +398,7 @@ def _judge_nodes(world: World[Names]) -> Iterator[Found]:
         elif seen.master is not None and seen.master.found:
             yield from _judge_late(here, seen.master, *seen.late)
             leader = 0 in here.ranks and not _master_on_other_node(here, world)
+            leader = leader and UNNUMBERED not in world.topology.facts
             proven = met > world.topology.ranks_on(here.node)
             named = len(masters) > 1 and unnamed <= {here.node}
             yield from _judge_master(

@@ -414,7 +414,8 @@ def _judge_port(
         )
         return
     taken = seen.bind == errno.EADDRINUSE or (seen.bind is None and bool(seen.holders))
-    if taken and not seen.meeting:
+    # of nodes that have no number yet each tries it, and of one of them it will be
+    if taken and not seen.meeting and 0 in here.ranks:
         holder = next(iter([*listeners, *seen.holders]), None)
         code = "port-held"
         if holder is not None and not listeners:

@@ -13,11 +13,13 @@ Fails if     an agent can't get in: the name does not resolve or its name server
              node leads to another machine; another program answers; an address that torch tries
              first does not respond. Also if rank 0 does not run on MASTER_ADDR, does not reach
              itself there (a service without hairpin), or that is the loopback, or an address that
-             other nodes have, too; rank 0 can't listen; a rank exists twice; WORLD_SIZE differs; an
-             agent is lost, cut off, hears nothing, can hardly send or was stopped for a while; rank
-             0's node has too few open files for all agents
+             other nodes have, too; rank 0 can't listen; a rank exists twice; WORLD_SIZE differs;
+             more torchruns are to start than --nnodes says; an agent is lost, cut off, hears
+             nothing, can hardly send or was stopped for a while; rank 0's node has too few open
+             files for all agents
 Warns if     an agent arrives 5 s after most others; agents or ranks of another job connect; so many
-             connections stay silent that some had to be closed
+             connections stay silent that some had to be closed; the nodes of a torchrun start
+             different numbers of ranks, or two of its agents are on one node
 Undecided    never by itself: ranks that did not arrive, or arrived too late, are MISSING, with the
              verdict INCOMPLETE; so is a node on which srun or ssh could not start an agent
 Not covered  other ports than MASTER_PORT (net.mesh); torch's own store (rdzv.store); which ranks an
@@ -70,15 +72,15 @@ from preflight.domains.rendezvous.attempts import AbsentHost, Reach
 from preflight.domains.rendezvous.tcp_probe import Probe, probe_ports
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.humanize import duration, parties, plural, rank_list
-from preflight.identity.discover import nodes_by_flag, number_unread
+from preflight.humanize import duration, plural, rank_list
+from preflight.identity.discover import nodes_by_flag
+from preflight.identity.launchers import numbers_nodes
 from preflight.identity.slurm_hosts import ExpectedHost, expected_hosts
 from preflight.model import (
     Blame,
     CannotObserve,
     Command,
     Doing,
-    Fact,
     FindingType,
     Found,
     Lanes,
@@ -316,18 +318,17 @@ FINDINGS: Mapping[str, FindingType] = {
         blame=Blame.JOB,
         was=("leader-twice",),
     ),
-    "node-rank-unread": FindingType(
-        headline="preflight can't tell these nodes apart: {nodes} also have {number}",
+    "nodes-surplus": FindingType(
+        headline="{count} torchruns are to start for --nnodes {nodes}: {counts}",
         who="job author",
-        cause="a number that torchrun does not read with this rendezvous, which numbers the nodes "
-        "itself",
-        means="torchrun may well start; whether these nodes reach each other was not tested",
-        text="give every node a number of its own, from 0, for preflight",
-        commands=(
-            Command("preflight gate --node-rank $I -- torchrun --nnodes $N train.py", "every node"),
-        ),
-        status=Status.UNDECIDED,
+        cause="a command that was started twice on a node, or on more nodes than --nnodes says",
+        means="torchrun takes the first that come, and leaves the others waiting until "
+        "RendezvousTimeoutError; two on one node share its GPUs: 'Duplicate GPU detected'",
+        text="start one torchrun on each node, on as many nodes as --nnodes says",
+        commands=(Command("pgrep -af torchrun", "{host}"),),
+        status=(Status.FAIL, Status.WARN),
         blame=Blame.JOB,
+        explains=(),
     ),
     "size-differs": FindingType(
         headline="WORLD_SIZE differs between nodes: {seen}",
@@ -339,18 +340,13 @@ FINDINGS: Mapping[str, FindingType] = {
         blame=Blame.JOB,
     ),
     "nproc-uneven": FindingType(
-        headline="the nodes start different numbers of ranks ({counts}): no collective was tried",
+        headline="the nodes start different numbers of ranks: {counts}",
         who="job author",
         cause="nodes with different numbers of GPUs, or one --nproc-per-node that was not changed",
         means="nothing in torchrun, which adds up the ranks of its nodes; a script that multiplies "
-        "nodes by ranks per node is wrong, and what this run has not tried may still fail",
-        text="set one --nproc-per-node for all nodes if it was not meant; if it was, check the "
-        "nodes with one rank each first",
-        commands=(
-            Command(
-                "preflight run --nproc 1 --nodes $N --node-rank $I --meet {place}", "every node"
-            ),
-        ),
+        "nodes by ranks per node is wrong, and a GPU that is missing is not used",
+        text="set one --nproc-per-node for all nodes if it was not meant",
+        commands=(Command("nvidia-smi -L", "every node"),),
         status=Status.WARN,
         explains=(),
     ),
@@ -501,6 +497,7 @@ def observe(host: Host, ctx: Context) -> Reach:
         rewritten=rewritten,
         macs=_shared_macs(host, roll) if roll.hosts else {},
         ecn=outside and asks_for_ecn(host),
+        numbers=roll.nodes > 0 and numbers_nodes(host.environ),
     )
 
 
@@ -634,14 +631,9 @@ def _findings(world: World[Reach], view: MeetingView | None) -> Iterator[Found]:
 
 
 def _who_came(world: World[Reach], view: MeetingView, misplaced: list[Found]) -> Iterator[Found]:
-    if (uneven := arrivals.uneven_nodes(world, view)) is not None:
-        yield uneven
-        yield from arrivals.late_agents(world, view)
-        yield from arrivals.unexpected_connections(world, view)
-        return
-    twice = arrivals.duplicate_ranks(view)
-    said = number_unread(world.topology)
-    yield from (_unread(one, said) for one in twice) if said else twice
+    yield from arrivals.duplicate_ranks(view)
+    yield from arrivals.surplus_nodes(view)
+    yield from arrivals.uneven_nodes(view)
     leaders = [v.host for v in meeting_views(world) if 0 in v.host.ranks]
     if len(leaders) > 1:  # each with a meeting of its own
         yield arrivals.duplicate_rank(
@@ -656,18 +648,6 @@ def _who_came(world: World[Reach], view: MeetingView, misplaced: list[Found]) ->
         gone = absent_ranks.not_reporting(world)
         nodes = nodes_by_flag(world.topology)
         yield from absent_ranks.absent(view, size, others, gone, nodes)
-
-
-def _unread(twice: Found, said: Fact) -> Found:
-    """Nodes with one number where torchrun reads none."""
-    nodes = parties(sorted({subject.node for subject in twice.subjects}))
-    return twice.with_(
-        code="node-rank-unread",
-        status=Status.UNDECIDED,
-        expected="a number of its own for every node, or none",
-        blame=Blame.JOB,
-        fields={"nodes": nodes, "number": f"{said.source} {said.value}"},
-    )
 
 
 def measured(world: World[Reach]) -> Measured:

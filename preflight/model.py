@@ -399,6 +399,11 @@ def forget_subjects() -> None:
     _told = (), {}
 
 
+UNNUMBERED = "unnumbered"
+"""The fact of how many nodes a job has, where this one knows its own number no more than torchrun
+does: until all have met its ranks are provisional."""
+
+
 @dataclass(frozen=True, slots=True)
 class Topology:
     """Who is in this world. `facts` says where each number came from; contradictions are data for

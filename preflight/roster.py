@@ -5,7 +5,6 @@ meeting/coordinator.py writes it, rdzv.reach and agree.clock judge it. Plain dat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import field
 
 from preflight.frozen import dataclass
@@ -82,21 +81,6 @@ class Arrival:
     through: int = 0
 
 
-def multiplied_apart(agents: Iterable[tuple[Sequence[int], int]]) -> bool:
-    """Whether the agents of all nodes have come, each with its node's ranks and the size of the job
-    by its own multiplication of nodes and ranks per node, and have other numbers of ranks."""
-    came = list(agents)
-    counts, numbers = set(), set()
-    for ranks, size in came:
-        here, first = len(ranks), min(ranks, default=0)
-        block = here and set(ranks) == set(range(first, first + here))
-        if not block or first % here or size != here * len(came):
-            return False
-        counts.add(here)
-        numbers.add(first // here)
-    return len(counts) > 1 and numbers == set(range(len(came)))
-
-
 @dataclass(frozen=True, slots=True)
 class Stranger:
     """Somebody at the meeting's port who is no agent of this job.
@@ -150,6 +134,7 @@ class Roll:
     began       when it went there, by its own wall clock; 0: nobody said
     stood       the longest time for which this agent itself did nothing at all, seconds
     starved     for how many of them it was ready to go on, and had no CPU
+    nodes       of the torchrun that is to come, which adds up their ranks; 0: of none such
     crawl       how slowly it could send to the host until it gave it up; None: not known, or not so
     offset      as in Arrival, measured by this agent itself against the host's clock
     """
@@ -182,4 +167,5 @@ class Roll:
     uncertainty: float | None = None
     speaker: int = -1
     crawl: Crawl | None = None
+    nodes: int = 0
     marks: tuple[Mark, ...] = field(default=())

@@ -45,6 +45,7 @@ from faults import (  # noqa: E402
     ranks,
     slow_networks,
     torch_builds,
+    torchruns,
 )
 from faults.world import ARRIVE  # noqa: E402
 from rows import Row  # noqa: E402
@@ -99,7 +100,10 @@ PARTS = (
     Part("Between machines: names and addresses", MANY, naming.FAULTS, rows.world_fault),
     Part("Between machines: what must agree", MANY, agreement.FAULTS, rows.world_fault),
     Part(
-        "Between machines: who comes, and who else is there", MANY, agents.FAULTS, rows.world_fault
+        "Between machines: who comes, and who else is there",
+        MANY,
+        (*agents.FAULTS, *torchruns.FAULTS),
+        rows.world_fault,
     ),
     Part("Machines with nothing wrong", QUIET, healthy.VARIANTS, rows.healthy_machine),
     Part(

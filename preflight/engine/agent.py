@@ -28,7 +28,7 @@ from preflight.engine.scheduler import Run
 from preflight.engine.tasks import prepare
 from preflight.frozen import dataclass
 from preflight.identity.addresses import every_address, flaw, loopback
-from preflight.identity.discover import never_meets
+from preflight.identity.discover import never_meets, torchruns_nodes, torchruns_number
 from preflight.judge import verdict
 from preflight.model import (
     DRAWN_NODES,
@@ -307,6 +307,8 @@ def _company(
         and loopback(here.master_addr)
         and not _on_first_node(here.nodes[0].ranks, local_rank),
         may_come=not flaw(here.master_addr),
+        nodes=torchruns_nodes(here),
+        node=torchruns_number(here),
     )
     workers.relaying = True
     pairs = {c.id for c in catalogue if c.check.scope is check.Scope.PAIR}

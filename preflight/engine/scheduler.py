@@ -14,7 +14,7 @@ from preflight.check import LOCAL, Requirement, Scope, Stage
 from preflight.engine.dispatch import Place, ask, observation_of, server_of, without_torch
 from preflight.engine.plan import CheckProgress, Outcome, Plan, Progress, Watch
 from preflight.humanize import plural
-from preflight.identity.launchers import TORCHRUN_TO_COME
+from preflight.identity.discover import with_numbers
 from preflight.model import (
     WEIGHT,
     Cause,
@@ -25,7 +25,6 @@ from preflight.model import (
     Status,
     Topology,
     key_of,
-    place_of,
 )
 from preflight.process.call import Call
 from preflight.process.pool import Workers
@@ -172,21 +171,29 @@ class Run:
 
     def _placed(self, company: Company) -> None:
         """Everybody has a seat: nodes are called by the names that they have in the report."""
-        old = self.node.name
-        self.topology = company.placed(self.plan.topology)
-        own = self.topology.nodes[company.number if company.decides else 0]
-        mine = replace(own, ranks=self.node.ranks, size=max(self.node.size, len(own.ranks)))
-        self.plan = replace(self.plan, topology=replace(self.plan.topology, nodes=(mine,)))
+        old, ranks = self.node, company.ranks
+        top = company.placed(self.plan.topology)
+        if not company.gone:
+            top = with_numbers(top)
+        self.topology = top
+        own = top.nodes[company.number if company.decides else 0]
+        mine = replace(own, ranks=ranks, size=max(old.size, len(own.ranks)))
+        self.plan = replace(self.plan, topology=replace(top, nodes=(mine,)))
         self._encoded = encode(self.plan.topology)
-        if own.name != old:
-            for seen in self.outcome.checks.values():
-                for key in [k for k in seen if place_of(k)[0] == old]:
-                    seen[key_of(own.name, place_of(key)[1])] = seen.pop(key)
-            for calls in self.calls.values():
-                for key in list(calls):
-                    call = calls.pop(key)
-                    call.label = key_of(own.name, place_of(key)[1])
-                    calls[call.label] = call
+        if (own.name, ranks) == (old.name, old.ranks):
+            return
+        self._standings.clear()
+        names = {old.name: own.name} | {
+            key_of(old.name, was): key_of(own.name, now)
+            for was, now in zip(old.ranks, ranks, strict=True)
+        }
+        for check_id, seen in self.outcome.checks.items():
+            # at once: the ranks before and after may overlap
+            self.outcome.checks[check_id] = {names.get(key, key): o for key, o in seen.items()}
+        for check_id, calls in self.calls.items():
+            for key, call in calls.items():
+                call.label = names.get(key, key)
+            self.calls[check_id] = {call.label: call for call in calls.values()}
 
     def _take(self, check_id: str, key: str, observation: Observation) -> None:
         """An observation of another agent. The first one counts."""
@@ -341,10 +348,7 @@ class Run:
             return Missing(Cause.SKIPPED, detail)
         if self._shared(loaded) and company is not None and loaded.id != self.meeting:
             alone = Requirement.PEERS in loaded.check.requires and len(company.nodes) < 2
-            to_come = self.plan.topology.launcher == TORCHRUN_TO_COME.name
             world = loaded.check.scope is Scope.WORLD
-            if world and to_come and not company.lost and company.multiplied_apart:
-                return Missing(Cause.NOT_APPLICABLE, "needs as many ranks on each node")
             if company.lost or (world and not company.whole):
                 return Missing(Cause.BLOCKED, by=self.meeting)
             if loaded.check.scope is Scope.PAIR and alone:

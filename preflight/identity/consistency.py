@@ -286,6 +286,8 @@ def _range_faults(env: Env, top: Topology) -> Iterator[Found]:
             where = "RANK and WORLD_SIZE count nodes", "the ranks of a node are in another order"
             yield fault.with_(alternatives=where)
     node = env.number("PET_NODE_RANK")
+    if not meets_statically(env.values):
+        node = None  # torchrun reads it as a number, and goes by its own
     if node is not None and "PET_NNODES" in env and node >= env.most_nodes:
         names = ("PET_NODE_RANK", "PET_NNODES")
         wanted = " below ".join(map(env.named, names))
@@ -607,7 +609,7 @@ def _torchrun_faults(env: Env, top: Topology) -> Iterator[Found]:
         yield found.with_(alternatives=() if typed else other)
     if left := top.facts.get("job_nodes") if top.launcher == TORCHRUN_TO_COME.name else None:
         saw = f"{left.source} {left.value} · this run has looked at this node alone"
-        wanted = "--nodes, and --node-rank with another number on each node, from 0"
+        wanted = "--nodes, with the number of nodes that are to meet"
         yield env.fault("nodes-unchecked", saw, wanted, nodes=left.value)
     counted = top.facts.get("nproc")
     name = "PET_NPROC_PER_NODE"

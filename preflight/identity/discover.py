@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 
 from preflight.frozen import dataclass
 from preflight.identity.addresses import loopback
@@ -21,13 +21,15 @@ from preflight.identity.launchers import (
     PMIX,
     SIZELESS,
     SLURM,
+    TORCHRUN_TO_COME,
     Launcher,
     detect,
     meets_statically,
     named,
+    numbers_nodes,
 )
 from preflight.identity.slurm_hosts import first_host
-from preflight.model import Fact, Node, PreflightError, Topology
+from preflight.model import UNNUMBERED, Fact, Node, PreflightError, Topology
 from preflight.nodeset import TEXT_MOST, tasks_on
 
 DEFAULT_PORT = 29500
@@ -38,9 +40,6 @@ C10D_PORT = 29400
 default, has no such number: there it ends with an error (torch/distributed/launcher/api.py)."""
 ENDPOINT = "PET_RDZV_ENDPOINT"
 
-NODE_RANK = "PET_NODE_RANK"
-UNREAD = "node_rank_unread"
-"""The number of this node that torchrun was given and, with this rendezvous, does not read."""
 
 NO_PORT = "not a port"
 """The source of a MASTER_PORT that is none."""
@@ -302,15 +301,8 @@ def _of_a_node(
         if node_rank is None and rank is not None and nodes != 1:
             source = reading.facts["rank"].source
             node_rank = reading.noted("node_rank", rank, f"{source}, read as the node's")
-    if reading.launcher.to_come and (nodes or 1) > 1 and not flags.nodes:
-        static = meets_statically(reading.environ)
-        place = flags.meet or (static and reading.environ.get("PET_MASTER_ADDR"))
-        number = reading.facts.get("node_rank")
-        if number and number.source == reading.source(NODE_RANK) and not static:
-            reading.facts[UNREAD] = number
-        if node_rank is None or not (place or _torchruns_endpoint(reading)):
-            count = reading.facts["nodes"]
-            nodes, node_rank = reading.alone(count.value, count.source), 0
+    if reading.launcher.to_come and (nodes or 1) > 1 and flags.node_rank is None:
+        nodes, node_rank = _among_torchruns(reading, flags, nodes or 1, node_rank)
     reading.facts.pop("rank", None)  # it was none
     nodes = nodes or _single_node(reading)
     if nodes == 1 and flags.nodes is None and "nodes" not in reading.facts:
@@ -337,6 +329,24 @@ def _of_a_node(
     reading.noted("size", size, f"{nodes} nodes x {nproc}" if nodes > 1 else "nproc")
     ranks = tuple(range(node_rank * nproc, (node_rank + 1) * nproc))
     return _with_meeting_point(reading, hostname, ranks, size, flags.meet)
+
+
+def _among_torchruns(
+    reading: _Reading, flags: _Flags, nodes: int, node_rank: int | None
+) -> tuple[int, int | None]:
+    """How many nodes meet of a torchrun that is to come, and which of them this one is: the first
+    for now, where torchrun itself will number them. This one alone where nothing says that."""
+    static = meets_statically(reading.environ)
+    place = flags.meet or (static and reading.environ.get("PET_MASTER_ADDR"))
+    known = bool(place or flags.nodes or _torchruns_endpoint(reading))
+    if known and numbers_nodes(reading.environ):
+        reading.facts.pop("node_rank", None)
+        reading.facts[UNNUMBERED] = reading.facts["nodes"]
+        return nodes, 0
+    if known and (node_rank is not None or flags.nodes):
+        return nodes, node_rank
+    count = reading.facts["nodes"]
+    return reading.alone(count.value, count.source), 0
 
 
 def _ranks_here(reading: _Reading, here: int | None, flags: _Flags) -> int:
@@ -506,9 +516,29 @@ def _torchruns_endpoint(reading: _Reading) -> tuple[str, int] | None:
     return addr, port
 
 
-def number_unread(top: Topology) -> Fact | None:
-    """The number of this node, where only preflight goes by it."""
-    return top.facts.get(UNREAD)
+def torchruns_nodes(here: Topology) -> int:
+    """How many nodes the torchrun has that is to come, whose agents add up the ranks of all of
+    them; 0 where there is none such, or it is for one node."""
+    nodes = here.facts.get("nodes")
+    to_come = here.launcher == TORCHRUN_TO_COME.name and nodes is not None
+    return int(nodes.value) if to_come and nodes is not None and int(nodes.value) > 1 else 0
+
+
+def torchruns_number(here: Topology) -> int:
+    """Which of these this one is, by its own ranks; -1 where only the meeting says that."""
+    if UNNUMBERED in here.facts or not torchruns_nodes(here):
+        return -1
+    own = here.nodes[0].ranks
+    return own[0] // len(own)
+
+
+def with_numbers(here: Topology) -> Topology:
+    """The topology of an agent that has met the others, with the ranks that it was given there."""
+    if not torchruns_nodes(here):
+        return here
+    facts = {name: fact for name, fact in here.facts.items() if name != UNNUMBERED}
+    facts["size"] = Fact(str(here.size), "what the nodes that met add up to")
+    return replace(here, facts=facts)
 
 
 def split_address(text: str) -> tuple[str, int]:

@@ -68,6 +68,11 @@ def meets_statically(environ: Mapping[str, str]) -> bool:
     return backend in ("", "static") and not environ.get("PET_STANDALONE")
 
 
+def numbers_nodes(environ: Mapping[str, str]) -> bool:
+    """Whether a torchrun with these variables numbers its nodes itself, of which it has several."""
+    return not meets_statically(environ) and not environ.get("PET_STANDALONE")
+
+
 def named(environ: Mapping[str, str], variable: str) -> str:
     """How to call a variable: by the option of torchrun that was typed in its place, if any."""
     pairs = (pair.partition("=") for pair in environ.get(OPTIONS, "").split())

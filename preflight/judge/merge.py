@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from preflight.model import (
+    RANK_DIGITS,
+    UNNUMBERED,
     AsNeeded,
     ByKey,
     Cause,
@@ -85,7 +87,8 @@ def merge(parts: Sequence[Observations], meeting: str) -> Observations:
     by_order: dict[tuple[bool, int, int], list[Observations]] = {}
     for part in parts:
         by_order.setdefault(_order(part, meeting), []).append(part)
-    ordered = [part for order in sorted(by_order) for part in _distinct(by_order[order])]
+    distinct = [part for order in sorted(by_order) for part in _distinct(by_order[order])]
+    ordered, size = _numbered(distinct, meeting)
     if any(part.topology.met > RANKS_LIMIT for part in ordered):
         raise PreflightError(f"more than {RANKS_LIMIT} ranks in one report")
     machines: dict[str, _Machine] = {}
@@ -113,7 +116,7 @@ def merge(parts: Sequence[Observations], meeting: str) -> Observations:
         topology=replace(
             first.topology,
             job=jobs[0] if jobs else first.topology.job,
-            size=first.topology.size if _hosted(first, meeting) else _agreed(ordered),
+            size=size or (first.topology.size if _hosted(first, meeting) else _agreed(ordered)),
             nodes=nodes,
         ),
         checks=checks,
@@ -147,6 +150,56 @@ def _agreed(ordered: Sequence[Observations]) -> int:
     """The size of the job that most parts speak of; of two that are equally many, the larger."""
     sizes = Counter(part.topology.size for part in ordered)
     return max(sizes, key=lambda size: (sizes[size], size))
+
+
+# --- nodes that nobody has given a number ---
+
+
+def _numbered(ordered: Sequence[Observations], meeting: str) -> tuple[Sequence[Observations], int]:
+    """The parts, of which those that never met anybody get the ranks that are free, and how many
+    ranks the job then has; 0 where there is no such part."""
+    to_come = [part for part in ordered if UNNUMBERED in part.topology.facts]
+    if not to_come:
+        return ordered, 0
+    known = {r for p in ordered if p not in to_come for n in p.topology.nodes for r in n.ranks}
+    free = max(known, default=-1) + 1
+    found = {}
+    for part in sorted(to_come, key=lambda part: [node.name for node in part.topology.nodes]):
+        ranks = [rank for node in part.topology.nodes for rank in node.ranks]
+        found[id(part)] = _shifted(part, free - min(ranks, default=0), meeting)
+        free += len(ranks)
+    said = to_come[0].topology.facts[UNNUMBERED].value
+    nodes = int(said) if said.isascii() and said.isdigit() and len(said) < RANK_DIGITS else 0
+    here = len({node.name for part in ordered for node in part.topology.nodes})
+    each = max((len(node.ranks) for node in ordered[0].topology.nodes[:1]), default=1)
+    size = free + max(0, nodes - here) * each
+    return [found.get(id(part), part) for part in ordered], size
+
+
+def _shifted(part: Observations, by: int, meeting: str) -> Observations:
+    """A part whose ranks are others by so much."""
+
+    def key(old: str) -> str:
+        node, rank = place_of(old)
+        return key_of(node, None if rank is None else rank + by)
+
+    def renumbered(observation: Observation) -> Observation:
+        roll = _roll(observation) if isinstance(observation, Seen) else {}
+        ranks = roll.get("ranks")
+        if not isinstance(observation, Seen) or not isinstance(ranks, list):
+            return observation
+        ranks = [rank + by if isinstance(rank, int) else rank for rank in ranks]
+        value = {**encode(observation.value), "roll": {**roll, "ranks": ranks}}
+        return replace(observation, value=value)
+
+    nodes = tuple(replace(n, ranks=tuple(r + by for r in n.ranks)) for n in part.topology.nodes)
+    checks: dict[str, dict[str, Observation]] = {
+        check: {key(old): observation for old, observation in part.checks[check].items()}
+        for check in part.checks
+    }
+    if meeting in checks:
+        checks[meeting] = {old: renumbered(seen) for old, seen in checks[meeting].items()}
+    return replace(part, topology=replace(part.topology, nodes=nodes), checks=checks)
 
 
 # --- rolls: hostile data, as all that a report holds ---

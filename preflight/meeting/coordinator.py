@@ -17,6 +17,7 @@ from preflight.frozen import dataclass
 from preflight.meeting import connection as wire
 from preflight.meeting.connection import Gone, Loop, Wire
 from preflight.meeting.handshake import Door, Visit
+from preflight.meeting.numbering import numbered
 from preflight.meeting.protocol import (
     MARK_LIMIT,
     NONCE_LIMIT,
@@ -44,16 +45,22 @@ class Headcount:
 
     def __init__(self) -> None:
         self.claims = 0
+        self.agents = 0
         self._ranks: Counter[int] = Counter()
         self._sizes: Counter[int] = Counter()
+        self._nodes: Counter[int] = Counter()
+        self._numbers: Counter[int] = Counter()
+        self._machines: Counter[str] = Counter()
 
     def add(self, hello: Hello, times: int = 1) -> None:
         self.claims += times * len(hello.ranks)
-        for counter, values in ((self._ranks, hello.ranks), (self._sizes, (hello.size,))):
-            for value in values:
-                counter[value] += times
-                if not counter[value]:
-                    del counter[value]
+        self.agents += times
+        for rank in hello.ranks:
+            _count(self._ranks, rank, times)
+        _count(self._sizes, hello.size, times)
+        _count(self._nodes, hello.nodes, times)
+        _count(self._numbers, hello.node, times)
+        _count(self._machines, hello.identity, times)
 
     def remove(self, hello: Hello) -> None:
         self.add(hello, -1)
@@ -72,6 +79,26 @@ class Headcount:
         if not self.claims == size == len(self._ranks):
             return False
         return all(rank < size for rank in self._ranks)
+
+    @property
+    def nodes(self) -> int:
+        """For how many nodes the torchrun is that all of them are to start, the least that one of
+        them says; 0 where not all are of one (Hello.nodes)."""
+        return min(self._nodes, default=0)
+
+    @property
+    def all_nodes(self) -> bool:
+        """Whether an agent of each of these nodes is there, and from each another machine."""
+        numbers = self._numbers.keys()
+        fit = numbers == {-1} or (-1 not in numbers and len(numbers) == self.agents)
+        here = self._nodes.keys() == {self.agents}
+        return here and fit and len(self._machines) == self.agents
+
+
+def _count(counter: Counter[Any], value: Any, times: int) -> None:
+    counter[value] += times
+    if not counter[value]:
+        del counter[value]
 
 
 QUIET_SECONDS = 2.0
@@ -137,6 +164,8 @@ class Guest:
     unread: int = 0
     keys: dict[int | None, str] = field(default_factory=dict)
     """Of its node and of its ranks, once it has a seat: one text for all checks."""
+    shift: int = 0
+    """What its ranks are above those that it came with, by which it speaks of them."""
 
     def process_of(self, nonce: str) -> tuple[str, int, str]:
         """As Hello.process, of an agent for which it speaks."""
@@ -160,7 +189,8 @@ class Taken:
             return key_of("", self.rank)
         if self.rank not in guest.keys:
             # as the guest itself says it, mostly: then it is one text with that
-            guest.keys[self.rank] = sys.intern(key_of(guest.node, self.rank))
+            rank = self.rank if self.rank is None else self.rank + guest.shift
+            guest.keys[self.rank] = sys.intern(key_of(guest.node, rank))
         return guest.keys[self.rank]
 
 
@@ -306,6 +336,7 @@ class Meeting:
     def _speaks_for(self, guest: Guest, nonce: str, pid: int, ranks: frozenset[int]) -> None:
         """Another agent of a guest's node has come to it, if it has not come here by itself."""
         fits = all(0 <= rank < self.me.size for rank in ranks) and not ranks & guest.ranks
+        fits = fits and not guest.hello.nodes
         many = len(guest.beside) >= BESIDE_MOST or len(guest.ranks) + len(ranks) > RANKS_OF_AGENT
         if many or not (ranks and fits) or nonce in guest.beside:
             raise ValueError(f"process {pid} can't have these ranks")
@@ -329,6 +360,8 @@ class Meeting:
     def complete(self) -> bool:
         """Whether nobody else is to be expected: every rank is there; or as many as anybody speaks
         of, but not the right ones, and nobody has come for a while."""
+        if self._came.nodes:
+            return self._came.all_nodes or (self._came.agents >= self._came.nodes and self._quiet())
         if self._came.all_of(self.me.size):
             return self._came.sizes == {self.me.size} or self._quiet()
         return self._came.claims >= min(self._came.sizes) and self._quiet()
@@ -338,6 +371,18 @@ class Meeting:
 
     def ranks_met(self) -> int:
         return self._came.ranks
+
+    @property
+    def nodes(self) -> int:
+        """Of the torchrun that all are to start, by this agent's word; 0 where not all are."""
+        return self.me.nodes if self._came.nodes else 0
+
+    @property
+    def progress(self) -> str:
+        """How many have come of how many."""
+        if self._came.nodes:
+            return f"{self._came.agents}/{self.me.nodes} nodes"
+        return f"{self._came.ranks}/{self.me.size} ranks"
 
     @property
     def whole(self) -> bool:
@@ -360,8 +405,21 @@ class Meeting:
         self._door.close()
         self.closed_at = self.closed_at or time.monotonic()
 
+    def _number(self) -> None:
+        """Give those the ranks that their torchrun adds up."""
+        told = numbered([self.me, *(guest.hello for guest in self.guests)])
+        self._came = Headcount()
+        for hello in told:
+            self._came.add(hello)
+        self.me = told[0]
+        for guest, hello in zip(self.guests, told[1:], strict=True):
+            guest.shift = min(hello.ranks) - min(guest.hello.ranks)
+            guest.hello, guest.ranks = hello, frozenset(hello.ranks)
+
     def seats(self) -> tuple[Node, ...]:
         """Give every guest its seat; the nodes in the order of their lowest rank."""
+        if self._came.nodes:
+            self._number()
         by_identity: dict[str, list[tuple[Hello, Guest | None]]] = {}
         for hello, guest in [(self.me, None), *((g.hello, g) for g in self.guests)]:
             by_identity.setdefault(hello.identity, []).append((hello, guest))
@@ -390,6 +448,9 @@ class Meeting:
             seat = Seat(
                 node.name, guest.number, len(nodes), node.ranks, guest.voice, met, self.me.size
             )
+            if self._came.nodes:
+                hello = guest.hello
+                seat = replace(seat, first=min(hello.ranks), size=hello.size)
             self._tell(guest, wire.line_of({"seat": encode(seat)}))
         return tuple(nodes)
 
@@ -519,7 +580,7 @@ class Meeting:
     def _seen(self, guest: Guest, check: str, key: str, data: Mapping[str, Any]) -> None:
         """The key is made again from the guest's own seat: it can't speak for another node."""
         rank = place_of(sys.intern(key))[1]
-        if rank is not None and rank not in guest.ranks:
+        if rank is not None and rank + guest.shift not in guest.ranks:
             raise ValueError(f"{key!r:.60} is not its own")
         self._hold(guest, guest.unread, SEEN_WEIGHT + len(check))
         check = sys.intern(check)  # which each of a million observations names

@@ -27,7 +27,7 @@ LOOKS_AGAIN = 1.0
 class Agent:
     """What a meeting needs to know of this agent. `store`: the launcher's own store has the port
     at MASTER_ADDR, and the meeting is announced there. `may_come`: MASTER_ADDR can be the name of
-    something that is still to start."""
+    something that is still to start. `nodes`, `node`: see Hello."""
 
     topology: Topology
     version: str
@@ -37,6 +37,13 @@ class Agent:
     local_rank: int | None
     loopback: bool
     may_come: bool = True
+    nodes: int = 0
+    node: int = -1
+
+    @property
+    def unnumbered(self) -> bool:
+        """Whether the host of the meeting is to say which node this is."""
+        return self.nodes > 0 and self.node < 0
 
     @property
     def meets_at(self) -> str:
@@ -73,6 +80,8 @@ class Whereabouts:
             mine=self.mine,
             nonce=os.urandom(16).hex(),
             local_rank=agent.local_rank,
+            nodes=agent.nodes,
+            node=agent.node,
         )
 
     def roll(self, agent: Agent) -> Roll:
@@ -90,6 +99,7 @@ class Whereabouts:
             lookup=self.error,
             mine=self.mine,
             patience=agent.patience,
+            nodes=agent.nodes,
         )
 
 

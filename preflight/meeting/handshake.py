@@ -19,6 +19,7 @@ from typing import Any
 from preflight.frozen import dataclass
 from preflight.meeting import connection as wire
 from preflight.meeting.connection import Gone, Loop, Wire
+from preflight.meeting.numbering import adds_up
 from preflight.meeting.protocol import RANKS_MOST, Hello, proof_of_guest
 from preflight.roster import Stranger
 from preflight.sanitize import escaped
@@ -265,6 +266,8 @@ class Door:
         if not hello.ranks or any(not 0 <= r < RANKS_MOST for r in hello.ranks):
             return "garbage"
         if not 0 < hello.size <= RANKS_MOST:
+            return "garbage"
+        if hello.nodes and not adds_up(hello):
             return "garbage"
         return "" if self._seats > 0 else "too many"
 

@@ -42,7 +42,13 @@ NODE_LIMIT = 80
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What an agent says of itself. `local_rank`: of its first rank, None where nobody says it."""
+    """What an agent says of itself.
+
+    local_rank  of its first rank, None where nobody says it
+    nodes       of the torchrun that it is to start, whose agents add up their ranks
+                (numbering.py); 0: its ranks are as it says
+    node        which of these it is; -1: the host of the meeting gives out the numbers
+    """
 
     version: str
     job: str
@@ -55,6 +61,8 @@ class Hello:
     mine: bool
     nonce: str
     local_rank: int | None = None
+    nodes: int = 0
+    node: int = -1
 
     @property
     def process(self) -> tuple[str, int, str]:
@@ -77,7 +85,9 @@ class Hello:
 class Seat:
     """A guest's place among all: its node's name and number, how many nodes there are, and all
     ranks that its node has; `voice`: it speaks for its node where one observation a node is made;
-    `speaker`: the rank whose agent is in the meeting for this one, -1 where it is there itself.
+    `speaker`: the rank whose agent is in the meeting for this one, -1 where it is there itself;
+    `first`: the first of its ranks where the host has given them out (Hello.nodes), -1 where it has
+    not, and `size` is then that of the whole job.
     """
 
     node: str
@@ -88,13 +98,24 @@ class Seat:
     met: int
     size: int
     speaker: int = -1
+    first: int = -1
+
+    def ranks_of(self, hello: Hello) -> tuple[int, ...]:
+        """The ranks of the agent whose seat it is."""
+        if self.first < 0:
+            return hello.ranks
+        return tuple(range(self.first, self.first + len(hello.ranks)))
 
 
 def seat_of(data: Mapping[str, Any], hello: Hello) -> Seat:
     """The seat that a host gives to the agent of a hello; ValueError for one that can't be its."""
     seat: Seat = decode(Seat, data)
     ranks = set(seat.ranks)
-    if not set(hello.ranks) <= ranks or not all(0 <= rank < RANKS_MOST for rank in ranks):
+    given = seat.first >= 0
+    if given and not (hello.nodes and max(ranks, default=0) < seat.size <= RANKS_MOST):
+        raise ValueError("its seat has ranks that are not the host's to give")
+    own = set(seat.ranks_of(hello))
+    if not own <= ranks or not all(0 <= rank < RANKS_MOST for rank in ranks):
         raise ValueError("its seat is for other ranks")
     if not 0 <= seat.number < seat.nodes <= RANKS_MOST:
         raise ValueError("its seat has an invalid number")
@@ -204,6 +225,7 @@ def bounded(hello: Hello) -> Hello:
 
 def _proof(token: str, nonce: str, hello: Hello) -> str:
     said = f"{nonce} {hello.nonce} {hello.identity} {hello.pid} {hello.ranks} {hello.size}"
+    said += f" {hello.nodes} {hello.node}"
     return hmac.digest(token.encode(), said.encode(), "sha256").hex()
 
 

@@ -24,12 +24,12 @@ from preflight.meeting.discovery import Agent, Board, Whereabouts, look_around
 from preflight.meeting.member import Attendance
 from preflight.meeting.neighbours import Neighbours
 from preflight.meeting.protocol import AGENTS_MOST, JUDGED_PER_AGENT, Hello, Said, slack
-from preflight.model import Node, Observation, Topology, key_of
+from preflight.model import Node, Observation, Topology, key_of, place_of
 from preflight.process.call import Call, Told
 from preflight.process.pool import Returned, Workers
 from preflight.process.servers import LIGHT
 from preflight.registry import Loaded
-from preflight.roster import Roll, multiplied_apart
+from preflight.roster import Roll
 
 OWN_CALL = 4.0
 """Seconds for which rank 0 tries to reach its own meeting by a translated address."""
@@ -88,6 +88,8 @@ class Company:
     """The agents of this node for which this one speaks."""
     _sign: socket.socket | None = None
     """That this agent holds the port in the place of rank 0's."""
+    _shift: int = 0
+    """What this agent's ranks are above those that it came with, see numbering.py."""
     _asked: bool = False
     """Whether it is attending with the one that speaks for its node, and has no seat yet."""
 
@@ -100,6 +102,11 @@ class Company:
     def decides(self) -> bool:
         """Whether this agent says what is run after the machine stage."""
         return self.hosting is not None
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Those of this agent: the host of the meeting may have given it others."""
+        return self.agent.topology.nodes[0].ranks
 
     @property
     def called(self) -> tuple[str, ...]:
@@ -136,20 +143,11 @@ class Company:
         return self.hosting is not None and self.hosting.whole
 
     @property
-    def multiplied_apart(self) -> bool:
-        """See roster.py; asked of the host, once everybody has a seat."""
-        if self.hosting is None or self._hello is None:
-            return False
-        hellos = [self._hello, *(guest.hello for guest in self.hosting.guests)]
-        return multiplied_apart((hello.ranks, hello.size) for hello in hellos)
-
-    @property
     def incomplete(self) -> bool:
         """Whether this agent holds the meeting, and some ranks never came or have been lost."""
         if self.hosting is None:
             return False
-        few = self.hosting.ranks_met() < self.agent.topology.size
-        return (few and not self.multiplied_apart) or bool(self.lost)
+        return self.hosting.ranks_met() < self.agent.topology.size or bool(self.lost)
 
     @property
     def lost(self) -> Mapping[str, str]:
@@ -192,7 +190,9 @@ class Company:
             self.hosting.start(loaded.id)
 
     def observed(self, check: str, key: str, observation: Observation) -> None:
-        """This agent's own: the host has to know."""
+        """This agent's own: the host has to know. There a rank is called as this agent came."""
+        node, rank = place_of(key)
+        key = key if rank is None else key_of(node, rank - self._shift)
         if self.attending is not None:
             self.attending.send_seen(check, key, observation)
             if self._asked:  # to be said again, should it have to go to the host itself
@@ -211,7 +211,7 @@ class Company:
         if self.assembled or self.gone:
             return "", 0.0, 0.0
         if self.hosting is not None and self._door_closed is None:
-            told = f"{self.hosting.ranks_met()}/{self.agent.topology.size} ranks"
+            told = self.hosting.progress
         elif self.attending is not None and self.attending.reached is None:
             told = f"the meeting at {self.agent.meets_at}"
         else:
@@ -236,6 +236,7 @@ class Company:
             return replace(
                 known,
                 hosts=True,
+                nodes=self.hosting.nodes,
                 itself=self._itself,
                 full=full,
                 files=files if full else 0,
@@ -307,7 +308,9 @@ class Company:
 
     def _set_out(self) -> None:
         leads = 0 in self.agent.topology.nodes[0].ranks
-        if leads and (self.here.mine or self.here.translated or self.agent.store):
+        # of nodes without a number any may be the first, where the address is its own
+        translated = self.here.translated and not self.agent.unnumbered
+        if leads and (self.here.mine or translated or self.agent.store):
             return
         if not self._has_neighbours():
             self._go_as_guest()
@@ -453,7 +456,9 @@ class Company:
         its own node the host knows what the launcher runs there, also where some never came."""
         if not self.nodes:
             return topology
-        own = topology.nodes[0]
+        mine = self.agent.topology
+        topology = replace(topology, size=mine.size)
+        own = replace(topology.nodes[0], ranks=mine.nodes[0].ranks)
         if self.hosting is None:
             node = self.nodes[0]
             return replace(topology, nodes=(replace(own, name=node.name, size=len(node.ranks)),))
@@ -462,6 +467,13 @@ class Company:
             for n in self.nodes
         )
         return replace(topology, nodes=tuple(known))
+
+    def _take_ranks(self, ranks: tuple[int, ...], size: int) -> None:
+        """From now on this agent has these, of a job of so many."""
+        top = self.agent.topology
+        own = top.nodes[0]
+        self._shift += min(ranks) - min(own.ranks)
+        self.agent.topology = replace(top, size=size, nodes=(replace(own, ranks=ranks),))
 
     def _tell(self, said: Said) -> None:
         """Hand a worker here what a peer of its check has said."""
@@ -509,6 +521,9 @@ class Company:
         """Everybody gets a seat, also this agent itself."""
         assert self._hello is not None
         self.nodes = host.seats()
+        if host.me != self._hello:
+            self._hello = host.me
+            self._take_ranks(host.me.ranks, host.me.size)
         mine = self._hello.ranks
         at = self.here.ips[0] if self.here.mine else ""
         self.nodes = tuple(
@@ -570,6 +585,9 @@ class Company:
             self.assembled = True
             self.number, self.voice = seat.number, seat.voice
             self.nodes = (Node(seat.node, seat.ranks),)
+            if seat.first >= 0:
+                self._failed = ""  # one of ours had the port, on this machine as well
+                self._take_ranks(seat.ranks_of(attending.hello), seat.size)
         self._tell_done(attending)
         for said in attending.said:
             self._tell(said)
@@ -606,6 +624,13 @@ class Company:
     def _leave(self, why: str) -> None:
         self.gone = why
         self.assembled = True
+        if self.agent.unnumbered and not self.nodes and not self.here.mine:
+            # the first one is where they meet; which of the others this is nobody has said
+            own = self.agent.topology.nodes[0]
+            first = (self.agent.nodes - 1) * len(own.ranks)
+            ranks = tuple(range(first, first + len(own.ranks)))
+            self._take_ranks(ranks, self.agent.topology.size)
+            self.nodes = (Node(own.name, ranks),)
         # outside it speaks for itself: whoever spoke for its node may well have got in
         self.voice = self.voice or self.attending is None or self.attending.seat is None
         if self.attending is not None:

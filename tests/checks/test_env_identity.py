@@ -162,9 +162,9 @@ SEVEN, UNEQUAL = typed(2, 8, 4, 3), typed(2, 6, 4, 2)
 THREE_OF_FOUR = typed(3, 12, 4, 4)
 THREE_NODES = several(3, 1, facts={"nodes": Fact("3", "--nodes")})
 TO_COME = as_variables(
-    ["torchrun", "--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=n1:29400", "train.py"], {}
+    ["torchrun", "--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-endpoint=n1:29400", "train.py"], {}
 )
-UNNUMBERED = discover(TO_COME, "n1")
+ANY_NUMBER = discover(TO_COME, "n1")
 COUNTED = {"PET_NNODES": "1", "PET_NPROC_PER_NODE": "gpu"}
 
 
@@ -576,7 +576,7 @@ LAUNCHERS = (
         one(TO_COME),
         "nodes-unchecked",
         WARN,
-        topology=UNNUMBERED,
+        topology=ANY_NUMBER,
     ),
     Case(
         "GPUs to be counted where there is none",

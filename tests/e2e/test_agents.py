@@ -374,6 +374,41 @@ def test_gate_starts_cmd_on_all_nodes_or_on_none(ready: bool, lab: Lab) -> None:
     assert {"started" in e.out for e in ended.values()} == {ready}
 
 
+ADDED_UP = """
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.ones(1)
+dist.all_reduce(total)
+print(f"rank {dist.get_rank()} of {int(total)} trained")
+"""
+
+
+@pytest.mark.torch
+def test_the_gate_opens_for_torchruns_that_number_their_nodes_and_add_up_their_ranks() -> None:
+    """On n2 is the store, all were given one --node-rank, and n1 starts a rank more."""
+    program = str(Path(sys.executable).with_name("torchrun"))
+    rendezvous = ("--rdzv-backend=c10d", f"--rdzv-endpoint=n2:{PORT}", "--node-rank=7")
+    flags = ("-o", "json=part.json", "--only", "env.*,net.*,rdzv.*,world.gloo")
+    with Lab(*machines(2)) as lab:
+        commands = {}
+        for host, here in (("n1", 2), ("n2", 1)):
+            lab[host].sh(f"cat > train.py <<'END'\n{ADDED_UP}\nEND")
+            own = ("--nnodes=2", f"--nproc-per-node={here}")
+            job = [program, *own, *rendezvous, "train.py"]
+            commands[host] = Command(["preflight", "gate", *flags, "--", *job], ENVIRONMENT)
+        ended = lab.run_all(commands, timeout=ENDS_SECONDS)
+        report = json.loads(lab["n2"].sh("cat part.json"))
+    assert codes(ended) == {"n1": 0, "n2": 0}, [e.err for e in ended.values()]
+    said = "".join(e.out for e in ended.values())
+    trained = sorted(word for word in said.split("\n") if word.endswith("trained"))
+    assert trained == [f"rank {rank} of 3 trained" for rank in range(3)]
+    assert [finding["code"] for finding in report["findings"]] == ["nproc-uneven"]
+    rows = {row["id"]: row for row in report["checks"]}
+    assert rows["world.gloo"]["by_subject"] == {"n2/0": "pass", "n1/1": "pass", "n1/2": "pass"}
+    assert list(rows["env.identity"]["by_subject"]) == ["n2/0", "n1/1", "n1/2"]
+
+
 # --- below torchrun ---
 
 TRAIN = """

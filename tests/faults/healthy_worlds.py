@@ -57,6 +57,7 @@ from faults.rails import (
     subnet,
     switched,
 )
+from faults.torchruns import torchrun
 from faults.world import LIGHT, WHOLE, Seen, WorldFault, line, machines
 from lab.faults import (
     DOCKER,
@@ -350,6 +351,23 @@ WORLDS = (
         env={"PET_RDZV_BACKEND": "c10d", "PET_RDZV_ENDPOINT": "n1:29500", "PET_NNODES": "3"}
         | {"PET_RDZV_ID": "4711"},
         on={name: {"MASTER_ADDR": None, "MASTER_PORT": None} for name in ("n1", "n2", "n3")},
+    ),
+    healthy(
+        "a torchrun of c10d that no node has a number for",
+        nproc=0,
+        env=torchrun(3, "--nproc-per-node=2"),
+    ),
+    healthy(
+        "torchruns of c10d with one --node-rank, which none reads, at n2: the port is held on n1",
+        nproc=0,
+        env=torchrun(3, "--node-rank=7", place="n2:29500"),
+        breaks={"n1": (silent_server(29500),)},
+    ),
+    healthy(
+        "a torchrun of c10d in a job of SLURM, at the second node",
+        nproc=0,
+        env=SLURM | torchrun(3, place="n2:29500"),
+        on={f"n{number + 1}": slurm(number) for number in range(3)},
     ),
     healthy("a number of MASTER_ADDR begins with a 0 that changes nothing", master="10.77.0.01"),
     healthy("MASTER_ADDR is an IPv6 address", master="fd77::1", named=(6, 4)),

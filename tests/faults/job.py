@@ -333,11 +333,11 @@ IDENTITY = (
         nproc=None,
     ),
     Fault(
-        "gate, and a torchrun of two nodes that c10d is to number",
+        "gate, and a torchrun of as many nodes as come",
         *("env.identity", "nodes-unchecked", "n1*"),
         status="warn",
         exit=0,
-        env={OPTIONS: "PET_NNODES=--nnodes", "PET_NNODES": "2", "PET_NPROC_PER_NODE": "1"}
+        env={OPTIONS: "PET_NNODES=--nnodes", "PET_NNODES": "1:2", "PET_NPROC_PER_NODE": "1"}
         | {"PET_RDZV_BACKEND": "c10d", "PET_RDZV_ENDPOINT": "n1:29500"},
         nproc=None,
     ),

@@ -18,11 +18,15 @@ from faults import (
     ranks,
     slow_networks,
     torch_builds,
+    torchruns,
 )
 from faults.at_length import AT_LENGTH, short
 from faults.world import WorldFault, healthy_twin, judge, lacking, needs_torch, run
 
-FAULTS = (*network.FAULTS, *naming.FAULTS, *agreement.FAULTS, *agents.FAULTS, *rails.FAULTS)
+FAULTS = (
+    *(*network.FAULTS, *naming.FAULTS, *agreement.FAULTS, *agents.FAULTS, *rails.FAULTS),
+    *torchruns.FAULTS,
+)
 
 
 def _marked(fault: WorldFault) -> object:

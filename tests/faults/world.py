@@ -54,7 +54,7 @@ class WorldFault:
     machines  that take part, in the order of their node ranks
     breaks    machine -> what is broken there before anybody starts
     subnet    of the lab; Gloo's choice of who dials depends on it
-    nproc     ranks a machine
+    nproc     ranks a machine; 0: the variables say that, and which machine it is
     env       variables of all; on: machine -> variables that only it has (None: it lacks it)
     node_rank machine -> another number than its own; absent: machines that start no agent
     nodes     machine -> another number of nodes than there are
@@ -160,9 +160,11 @@ def commands(fault: WorldFault) -> dict[str, Command]:
         name = machine.name
         if name in fault.absent:
             continue
-        argv = [*fault.wrap, preflight, "run", "--nproc", str(fault.nproc)]
-        argv += ["--nodes", str(fault.nodes.get(name, len(fault.machines)))]
-        argv += ["--node-rank", str(fault.node_rank.get(name, number))]
+        argv = [*fault.wrap, preflight, "run"]
+        if fault.nproc:
+            argv += ["--nproc", str(fault.nproc)]
+            argv += ["--nodes", str(fault.nodes.get(name, len(fault.machines)))]
+            argv += ["--node-rank", str(fault.node_rank.get(name, number))]
         if fault.arrive or fault.absent:
             argv += ["--arrive", f"{fault.arrive or ARRIVE}s"]
         argv += [*fault.args, *fault.flags.get(name, ()), "-o", "json=part.json"]

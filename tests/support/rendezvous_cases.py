@@ -11,14 +11,11 @@ from preflight.checks import rdzv_reach
 from preflight.domains.net.reverse_path import Detour, OutgoingWay
 from preflight.domains.rendezvous.attempts import AbsentHost, Reach
 from preflight.domains.rendezvous.tcp_probe import Probe
-from preflight.identity.discover import UNREAD
-from preflight.identity.launchers import TORCHRUN_TO_COME
 from preflight.identity.slurm_hosts import ExpectedHost
 from preflight.model import (
     Blame,
     Cause,
     Confidence,
-    Fact,
     Finding,
     Missing,
     Node,
@@ -564,16 +561,6 @@ ARRIVALS: tuple[Row, ...] = (
         topology=nodes(1, 2, size=4),
     ),
     row(
-        "two leaders by a number that their torchrun does not read",
-        here(hosting(*ALL[:3], came(4, ranks=(0, 1)))),
-        "node-rank-unread",
-        status=Status.UNDECIDED,
-        subject="n4",
-        about=("n4",),
-        says=("2 nodes think that they are node rank 0",),
-        topology=dataclasses.replace(nodes(1), facts={UNREAD: Fact("0", "torchrun --node-rank")}),
-    ),
-    row(
         "one rank twice",
         here(hosting(*ALL[:3], came(4, ranks=(3,)), came(4, ranks=(6, 7), pid=9))),
         "rank-duplicate",
@@ -628,25 +615,71 @@ ARRIVALS: tuple[Row, ...] = (
     ),
     row(
         "nodes with different numbers of ranks, which torchrun adds up",
-        here(hosting(came(1, 4), came(2, 6, ranks=(3, 4, 5)), size=4)),
+        here(hosting(came(1, 5), came(2, 5, ranks=(2, 3, 4)), size=5, nodes=2)),
         "nproc-uneven",
         status=Status.WARN,
         about=("n1", "n2"),
         says=("n1 2, n2 3 · 5 in all",),
-        topology=nodes(1, 2, size=4, launcher=TORCHRUN_TO_COME.name),
+        topology=nodes(1, 2, size=5),
     ),
     row(
-        "the same, where their blocks overlap",
-        here(hosting(came(1, 6), came(2, 6), came(3, 3, ranks=(2,)), size=6)),
-        "nproc-uneven",
+        "as many on each node, which torchrun adds up",
+        here(hosting(came(1, 4), came(2, 4), size=4, nodes=2)),
+        topology=nodes(1, 2, size=4),
+    ),
+    row(
+        "one of three torchruns does not come",
+        here(hosting(came(1, 5), came(2, 5, ranks=(2,)), size=5, nodes=3)),
+        "absent",
+        status=Status.MISSING,
+        says=("2 of 3 nodes arrived",),
+        topology=nodes(1, 2, size=5),
+    ),
+    row(
+        "a torchrun more than are to meet, started twice on a node",
+        here(
+            hosting(
+                came(1, 6),
+                came(1, 6, ranks=(2, 3), pid=9),
+                came(2, 6, ranks=(4, 5)),
+                size=6,
+                nodes=2,
+            )
+        ),
+        "nodes-surplus",
+        about=("n1",),
+        sure=Confidence.CERTAIN,
+        says=("--nnodes 2",),
+        topology=nodes(1, 2, size=6),
+    ),
+    row(
+        "a node more than are to meet",
+        here(hosting(came(1, 6), came(2, 6), came(3, 6), size=6, nodes=2)),
+        "nodes-surplus",
+        about=("n1", "n2", "n3"),
+        sure=Confidence.LIKELY,
+        topology=nodes(1, 2, 3, size=6),
+    ),
+    row(
+        "both torchruns are on one node, which may be meant",
+        here(hosting(came(1, 4), came(1, 4, ranks=(2, 3), pid=9), size=4, nodes=2)),
+        "nodes-surplus",
         status=Status.WARN,
-        topology=nodes(1, 2, size=6, launcher=TORCHRUN_TO_COME.name),
+        about=("n1",),
+        topology=nodes(1, size=4),
     ),
     row(
-        "another number of nodes, behind torchrun",
-        here(hosting(came(1, 4), came(2, 6), size=4)),
-        "size-differs",
-        topology=nodes(1, 2, size=4, launcher=TORCHRUN_TO_COME.name),
+        "torchrun's nodes that all have its endpoint as their own address",
+        here(
+            hosting(came(1, 4, mine=True), size=4, nodes=2, numbers=True, **DOCKER),
+            n2=hosting(
+                came(2, 4, ranks=(0, 1), mine=True),
+                **{"size": 4, "nodes": 2, "host": "n2", "pid": 102, "numbers": True, **DOCKER},
+            ),
+        ),
+        "address-own",
+        about=("n1", "n2"),
+        topology=nodes(1, 2, size=4),
     ),
     row(
         "another job's ranks",

@@ -163,6 +163,8 @@ def absent(
         return
     last = max(a.at for a in roll.arrivals)
     met = f"{len(view.came)} of {size} ranks arrived in {duration(last)}"
+    if roll.nodes:  # how many ranks the others have nobody knows
+        met = f"{len(roll.arrivals)} of {roll.nodes} nodes arrived in {duration(last)}"
     if roll.full:
         yield _no_files(view, met, sorted(missing))
         return

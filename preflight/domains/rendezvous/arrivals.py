@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from statistics import median
 
 from preflight.domains.rendezvous.attempts import Reach
 from preflight.frozen import dataclass
 from preflight.humanize import duration, plural, rank_list
-from preflight.identity.launchers import TORCHRUN_TO_COME
 from preflight.identity.slurm_hosts import ExpectedHost
 from preflight.inference import consensus
-from preflight.model import Blame, Confidence, Found, Kind, Subject, World
+from preflight.model import Blame, Confidence, Found, Kind, Status, Subject, World
 from preflight.nodeset import folded, hostlist, same_host
-from preflight.roster import Arrival, Roll, multiplied_apart
+from preflight.roster import Arrival, Roll
 
 SECONDS_LATE = 5.0
 """Behind the median: a healthy start of many nodes is spread over a second or two."""
@@ -128,27 +128,54 @@ def _rightful(
     return None, ""
 
 
-def uneven_nodes(world: World[Reach], view: MeetingView) -> Found | None:
+def surplus_nodes(view: MeetingView) -> Iterator[Found]:
+    """More torchruns than are to meet, or as many, with several on one machine: then they do meet,
+    which may be meant, and on another machine one may find no place."""
+    arrivals, nodes = view.roll.arrivals, view.roll.nodes
+    agents = Counter(a.node for a in arrivals)
+    several = [node for node, count in agents.items() if count > 1]
+    more = len(arrivals) > nodes
+    if not nodes or not (more or several) or len(view.came) < sum(len(a.ranks) for a in arrivals):
+        return  # ranks that two have are another finding
+    odd = several or list(agents)
+    told = ", ".join(f"{agents[node]} on {node}" for node in odd[:SHOWN])
+    yield Found(
+        "nodes-surplus",
+        tuple(dict.fromkeys(Subject(Kind.NODE, node) for node in odd)),
+        saw=f"--nnodes {nodes} · who came: {' and '.join(who(a) for a in arrivals[:SHOWN])}",
+        expected=f"{plural(nodes, 'node')}, with one torchrun each",
+        status=Status.FAIL if more else Status.WARN,
+        confidence=Confidence.CERTAIN if several and more else Confidence.LIKELY,
+        fields={
+            "count": str(len(arrivals)),
+            "nodes": str(nodes),
+            "counts": told,
+            "host": hostlist(odd),
+        },
+    )
+
+
+def uneven_nodes(view: MeetingView) -> Iterator[Found]:
     """Nodes that are all there, of which torchrun will start different numbers of ranks: its agents
     add them up (torch/distributed/elastic/agent/server/api.py, _assign_worker_ranks), whatever the
-    rendezvous. Ours have each multiplied their own number, so that no world of theirs fits."""
+    rendezvous."""
     arrivals = view.roll.arrivals
-    to_come = world.topology.launcher == TORCHRUN_TO_COME.name
-    if not to_come or not multiplied_apart((a.ranks, a.size) for a in arrivals):
-        return None
     counts = {a.node: len(a.ranks) for a in arrivals}
+    one_each = len(counts) == len(arrivals) == view.roll.nodes
+    if not one_each or len(set(counts.values())) < 2:
+        return
     by_count = [
         f"{folded(n for n, c in counts.items() if c == count)} {count}"
         for count in sorted(set(counts.values()))
     ]
     told = ", ".join(by_count[:SHOWN]) + (", …" if by_count[SHOWN:] else "")
-    return Found(
+    yield Found(
         "nproc-uneven",
         tuple(node_of(a) for a in arrivals),
         saw=f"ranks that torchrun is to start: {told} · {sum(counts.values())} in all, which "
         "torchrun adds up itself",
-        expected="as many on each node, to try the collectives of all ranks",
-        fields={"counts": told, "place": f"{view.roll.name}:{view.roll.port}"},
+        expected="as many on each node",
+        fields={"counts": told},
     )
 
 

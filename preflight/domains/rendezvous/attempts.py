@@ -80,6 +80,7 @@ class Reach:
     rewritten   address -> the one to which the NAT rules of such an agent's machine send it
     macs        on the host: guests' addresses -> the MAC address that several of them have here
     ecn         its SYNs ask for ECN, and it never tries again without (tcp_ecn_fallback=0)
+    numbers     the torchrun that is to come numbers its nodes itself
     """
 
     roll: Roll
@@ -105,6 +106,7 @@ class Reach:
     rewritten: Mapping[str, str] = field(default_factory=dict)
     macs: Mapping[str, str] = field(default_factory=dict)
     ecn: bool = False
+    numbers: bool = False
 
     @property
     def known_by(self) -> str:

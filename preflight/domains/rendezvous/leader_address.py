@@ -105,7 +105,13 @@ def each_its_own(world: World[Reach]) -> Iterator[Found]:
         if r.roll.hosts and r.roll.mine and not r.roll.failed and len(r.roll.arrivals) <= 1
     ]
     leader = next((r for r in world.seen.values() if 0 in r.roll.ranks), None)
-    wrong = [(h, r) for h, r in lone if r.roll.ranks and 0 not in r.roll.ranks and r.roll.ips]
+    # which of the nodes is the first torchrun finds out itself
+    wrong = [
+        (h, r)
+        for h, r in lone
+        if r.roll.ips and (0 not in r.roll.ranks or (r.numbers and r is not leader))
+    ]
+    wrong = [(h, r) for h, r in wrong if r.roll.ranks]
     if leader is not None:  # a name that leads elsewhere there is another thing
         at = leader.roll
         wrong = [(h, r) for h, r in wrong if r.roll.name != at.name or r.roll.ips == at.ips]

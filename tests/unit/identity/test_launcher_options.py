@@ -5,10 +5,15 @@ from __future__ import annotations
 import pytest
 
 from preflight.identity.consistency import Env, faults
-from preflight.identity.discover import discover, number_unread
+from preflight.identity.discover import (
+    discover,
+    torchruns_nodes,
+    torchruns_number,
+    with_numbers,
+)
 from preflight.identity.launcher_options import as_variables
 from preflight.identity.launchers import OPTIONS, named
-from preflight.model import Fact, PreflightError, Topology
+from preflight.model import UNNUMBERED, Fact, PreflightError, Topology
 
 C10D = "--rdzv-backend=c10d --rdzv-endpoint=n1:29400"
 
@@ -86,27 +91,41 @@ def test_torchrun_does_not_read_master_addr() -> None:
 @pytest.mark.parametrize(
     "number",
     [
+        {},
         {"SLURM_NODEID": "1"},
-        {"JOB_COMPLETION_INDEX": "1"},
-        {"NODE_RANK": "1"},
+        {"PET_NODE_RANK": "7"},
+        {"NODE_RANK": "x"},
         {"RANK": "1", "WORLD_SIZE": "2"},
     ],
 )
-def test_who_is_told_its_number_elsewhere_meets_at_the_endpoint_of_c10d(
-    number: dict[str, str],
-) -> None:
-    top = found(f"torchrun --nnodes=2 {C10D} train.py", number)
-    assert (top.size, top.ranks_of("n2")) == (2, (1,))
+def test_c10d_numbers_its_nodes_once_they_have_met(number: dict[str, str]) -> None:
+    top = found(f"torchrun --nnodes=2 --nproc-per-node=3 {C10D} train.py", number)
+    assert (top.size, top.ranks_of("n2")) == (6, (0, 1, 2))
     assert (top.master_addr, top.master_port) == ("n1", 29400)
+    assert (torchruns_nodes(top), torchruns_number(top)) == (2, -1)
+    assert top.facts[UNNUMBERED] == Fact("2", "torchrun --nnodes")
+    assert UNNUMBERED not in with_numbers(top).facts
+
+
+def test_a_static_rendezvous_goes_by_numbers() -> None:
+    line = "torchrun --nnodes=2 --nproc-per-node=3 --node-rank=1 --master-addr=n1 a.py"
+    top = found(line)
+    assert (torchruns_nodes(top), torchruns_number(top)) == (2, 1)
+    assert torchruns_nodes(found("torchrun --nproc-per-node=3 a.py")) == 0
+    env = {"MASTER_ADDR": "n1", "RANK": "0", "WORLD_SIZE": "2"}
+    assert torchruns_nodes(discover(env, "n1", nproc=2)) == 0
+
+
+def test_a_number_beyond_the_nodes_is_no_fault_where_nobody_reads_it() -> None:
+    line = f"torchrun --nnodes=2 --node-rank=7 {C10D} train.py"
+    top = found(line)
+    assert [*faults(Env(read(line), 1, False, "n2", ("n2/0",), top), top)] == []
 
 
 def test_c10d_reads_neither_master_addr_nor_node_rank() -> None:
     typed = "--node-rank=0 --master-addr=old-head --master-port=12355"
     top = found(f"torchrun --nnodes=2 {typed} {C10D} train.py")
     assert (top.master_addr, top.master_port) == ("n1", 29400)
-    assert number_unread(top) == Fact("0", "torchrun --node-rank")
-    assert number_unread(found("torchrun --nnodes=2 --node-rank=0 --master-addr=n1 a.py")) is None
-    assert number_unread(found(f"torchrun --nnodes=2 {C10D} a.py", {"SLURM_NODEID": "0"})) is None
 
 
 @pytest.mark.parametrize("typed", ["--master-addr=localhost", "--master-addr=a/b --master-port=0"])
@@ -120,13 +139,18 @@ def test_nothing_is_said_of_what_is_not_read(typed: str) -> None:
 def test_flags_say_it_as_well() -> None:
     top = found(f"torchrun --nnodes=1:4 {C10D} train.py", nodes=2, node_rank=1)
     assert (top.size, top.ranks_of("n2"), top.master_addr) == (2, (1,), "n1")
+    top = found(f"torchrun --nnodes=1:4 {C10D} train.py", nodes=2)
+    assert (top.size, torchruns_nodes(top), torchruns_number(top)) == (2, 2, -1)
+    etcd = "torchrun --nnodes=2 --rdzv-backend=etcd-v2 --rdzv-endpoint=etcd:2379 train.py"
+    top = found(etcd, meet="n1:29400")
+    assert (top.size, torchruns_nodes(top), torchruns_number(top)) == (2, 2, -1)
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        f"torchrun --nnodes=2 {C10D} train.py",
         f"torchrun --nnodes=1:4 {C10D} train.py",
+        "torchrun --nnodes=2 --rdzv-backend=c10d train.py",
         "torchrun --nnodes=2 --rdzv-backend=etcd-v2 --rdzv-endpoint=etcd:2379 train.py",
     ],
 )

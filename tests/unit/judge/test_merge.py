@@ -17,9 +17,11 @@ from preflight.judge import merge as merging
 from preflight.judge import verdict
 from preflight.judge.merge import RANKS_LIMIT
 from preflight.model import (
+    UNNUMBERED,
     AsNeeded,
     ByKey,
     Cause,
+    Fact,
     LeftBehind,
     Missing,
     Node,
@@ -288,6 +290,43 @@ def test_two_agents_for_the_same_ranks_are_told_by_their_pids() -> None:
     )
     assert names_of(one, other) == {"a": (0, 1), "a#2": (0, 1)}
     assert names_of(one, dataclasses.replace(one, seconds=5.0)) == {"a": (0, 1)}
+
+
+def of_torchrun(name: str, here: int, nodes: int) -> Observations:
+    """The part of a node without a number, which takes itself for the last."""
+    first = (nodes - 1) * here
+    node = Node(name, tuple(range(first, first + here)))
+    checks = {"env.identity": {f"{name}/{rank}": Seen(rank) for rank in node.ranks}}
+    facts = {UNNUMBERED: Fact(str(nodes), "torchrun --nnodes")}
+    top = {"facts": facts, "size": here * nodes}
+    return part(node, checks={**checks, "rdzv.reach": roll(node)}, topology=top)
+
+
+def test_nodes_that_torchrun_would_number_get_the_ranks_that_are_free() -> None:
+    host = hosted(Node("n3", (0, 1)), topology={"size": 8})
+    seen = merge([of_torchrun("n2", 3, 4), host, of_torchrun("n1", 1, 4)])
+    found = [(node.name, node.ranks) for node in seen.topology.nodes]
+    assert found == [("n3", (0, 1)), ("n1", (2,)), ("n2", (3, 4, 5))]
+    assert seen.topology.size == 8  # the fourth as many as the host
+    assert list(seen.checks["env.identity"]) == ["n1/2", "n2/3", "n2/4", "n2/5"]
+    rolls = {key: value.value["roll"] for key, value in seen.checks["rdzv.reach"].items()}  # type: ignore[union-attr]
+    assert rolls["n2"]["ranks"] == [3, 4, 5]
+
+
+def test_without_a_host_they_are_numbered_by_name() -> None:
+    seen = merge([of_torchrun("n2", 2, 2), of_torchrun("n1", 2, 2)])
+    assert [(n.name, n.ranks) for n in seen.topology.nodes] == [("n1", (0, 1)), ("n2", (2, 3))]
+    assert seen.topology.size == 4
+
+
+@pytest.mark.parametrize("said", ["", "x", "-1", "9" * 30, "²"])
+def test_a_number_of_nodes_that_makes_no_sense_is_not_believed(said: str) -> None:
+    strange = of_torchrun("n2", 2, 2)
+    facts = {UNNUMBERED: Fact(said, "")}
+    strange = dataclasses.replace(
+        strange, topology=dataclasses.replace(strange.topology, facts=facts)
+    )
+    assert merge([hosted(Node("n1", (0, 1))), strange]).topology.size == 4
 
 
 def test_two_hosts_know_their_machines() -> None:

@@ -188,6 +188,114 @@ def test_who_believes_in_a_smaller_world_ends_the_waiting(party: Party, monkeypa
     assert [a.size for a in party.host.arrivals(me())] == [4, 2]
 
 
+def unnumbered(name: str, here: int, nodes: int = 3, **changes: Any) -> Hello:
+    """Of a torchrun that numbers its nodes itself; each thinks for now that it is the first."""
+    values = {"host": name, "identity": f"id {name}", "nonce": name, "nodes": nodes}
+    return hello(*range(here), size=here * nodes, **(values | changes))
+
+
+def come(party: Party, said: Hello) -> Attendance:
+    guest = Attendance(party.loop, said, "", (HERE,), party.port)
+    party.guests.append(guest)
+    party.until(lambda: guest.reached is not None)
+    return guest
+
+
+@pytest.fixture
+def torchruns(loop: Workers) -> Iterator[Party]:
+    made = Party(loop, unnumbered("gpu3", 2))
+    yield made
+    made.close()
+
+
+def test_nodes_of_torchrun_are_given_their_ranks(torchruns: Party) -> None:
+    party = torchruns
+    guest = come(party, unnumbered("gpu2", 3))
+    assert not party.host.complete()
+    assert party.host.progress == "2/3 nodes"
+    other = come(party, unnumbered("gpu1", 1))
+    assert party.host.complete()
+    # said before anybody has a seat, and after: by the ranks that it came with
+    for rank, check in ((1, "a.b"), (2, "a.c")):
+        guest.send_seen(check, f"gpu2/{rank}", Seen(rank))
+        party.until(lambda check=check: any(one.check == check for one in party.host.taken))
+        if check == "a.b":
+            nodes = party.host.seats()
+            party.until(lambda: all(g.seat is not None for g in party.guests))
+    assert [(n.name, n.ranks) for n in nodes] == [
+        ("gpu3", (0, 1)),
+        ("gpu1", (2,)),
+        ("gpu2", (3, 4, 5)),
+    ]
+    assert [taken.key for taken in party.host.take()] == ["gpu2/4", "gpu2/5"]
+    assert party.host.whole
+    assert party.host.me.size == 6
+    assert guest.seat is not None
+    assert other.seat is not None
+    assert (guest.seat.ranks_of(guest.hello), guest.seat.size) == ((3, 4, 5), 6)
+    assert (other.seat.ranks_of(other.hello), other.seat.size) == ((2,), 6)
+
+
+def test_two_torchruns_of_one_machine_may_leave_a_third_one_out(
+    torchruns: Party, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(coordinator, "QUIET_SECONDS", 0.3)
+    party = torchruns
+    come(party, unnumbered("gpu1", 2))
+    come(party, unnumbered("gpu1", 2, nonce="again", pid=7))
+    assert not party.host.complete()
+    come(party, unnumbered("gpu2", 2))
+    party.until(party.host.complete)
+    assert [(n.name, n.ranks) for n in party.host.seats()] == [
+        ("gpu3", (0, 1)),
+        ("gpu1", (2, 3, 4, 5)),
+        ("gpu2", (6, 7)),
+    ]
+    assert (party.host.nodes, len(party.host.arrivals(me()))) == (3, 4)
+
+
+def test_one_that_is_of_no_torchrun_is_counted_by_its_ranks(
+    torchruns: Party, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(coordinator, "QUIET_SECONDS", 0.2)
+    come(torchruns, hello(2, 3, 4, 5, size=6))
+    torchruns.until(torchruns.host.complete)
+    assert torchruns.host.nodes == 0
+    assert [n.ranks for n in torchruns.host.seats()] == [(0, 1), (2, 3, 4, 5)]
+
+
+@pytest.mark.parametrize(
+    "of",
+    [{"node": 3}, {"node": -2}, {"nodes": -1}, {"nodes": 1 << 30}, {"ranks": [0, 2]}, {"node": ""}],
+)
+def test_words_of_a_torchrun_that_make_no_sense(torchruns: Party, of: dict[str, Any]) -> None:
+    said = {**encode(unnumbered("gpu1", 2)), **of}
+    torchruns.stranger(f"{json.dumps({'hello': said, 't': 0.0})}\n".encode())
+    torchruns.until(lambda: any(torchruns.kinds().get(kind) for kind in ("garbage", "half-open")))
+    assert torchruns.host.guests == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"first": 3},  # not among its ranks
+        {"first": 2, "size": 3},  # beyond the size
+        {"first": 2, "size": 1 << 30},
+        {"first": 2, "nodes": 1},  # its number is beyond that
+        {"first": 2, "ranks": [2]},
+    ],
+)
+def test_a_host_can_not_give_out_just_any_ranks(changes: dict[str, Any]) -> None:
+    seat = {"node": "n1", "number": 1, "nodes": 2, "ranks": [2, 3], "voice": True, "met": 4}
+    said = unnumbered("n1", 2)
+    good = {**seat, "size": 5, "first": 2}
+    assert protocol.seat_of(good, said).ranks_of(said) == (2, 3)
+    with pytest.raises(ValueError, match=r"."):
+        protocol.seat_of({**good, **changes}, said)
+    with pytest.raises(ValueError, match=r"."):
+        protocol.seat_of(good, hello(2, 3))
+
+
 def test_the_clocks_are_compared(party: Party, monkeypatch: Any) -> None:
     monkeypatch.setattr(protocol, "BEAT_SECONDS", 0.05)
     guest = party.guest(1)
