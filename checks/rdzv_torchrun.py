@@ -49,7 +49,7 @@ from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import parties, plural
 from preflight.identity.addresses import flaw
-from preflight.identity.launchers import named
+from preflight.identity.launchers import OPTIONS, named
 from preflight.inference import consensus
 from preflight.model import (
     Blame,
@@ -140,10 +140,12 @@ FINDINGS = {
     "rendezvous-differs": FindingType(
         headline="{seen}",
         who="job author",
-        cause="a script that computes it on each node, such as an ID from the time or the hostname",
+        cause="a command that was changed on some nodes, or a script that computes the ID from the "
+        "time or the hostname",
         means="the nodes wait for each other in different places, until RendezvousTimeoutError on "
         "one node and 'The connection to the C10d store has failed' on the other",
-        text="compute it once for the job, e.g. --rdzv-id $SLURM_JOB_ID",
+        text="start torchrun with the same --nnodes, --rdzv-id, --rdzv-backend and port on all "
+        "nodes; an id is computed once for the job, e.g. --rdzv-id $SLURM_JOB_ID",
     ),
 }
 
@@ -191,8 +193,8 @@ def observe(host: Host, ctx: Context) -> Hosting:
         use=use,
         run_id=run_id if use in (INSIDE, UNKNOWN) else run_id or "none",
         nnodes="" if use in (INSIDE, UNKNOWN) else _range(environ.get("PET_NNODES", "1")),
-        backend="" if use == INSIDE else environ.get("PET_RDZV_BACKEND", "")[:40],
-        typed={name: option for name in COMPARED if (option := named(environ, name)) != name},
+        backend="" if use == INSIDE else _backend_said(environ),
+        typed=_typed(environ),
     )
     if use in (INSIDE, STATIC):
         return known
@@ -235,6 +237,18 @@ def _range(nnodes: str) -> str:
     """`4` is 4:4 (parse_min_max_nnodes in torch/distributed/run.py)."""
     text = nnodes[:40].strip()
     return text if ":" in text else f"{text}:{text}"
+
+
+def _typed(environ: Mapping[str, str]) -> dict[str, str]:
+    """The options that stand for the variables, of a torchrun that is to come."""
+    typed = {name: option for name in COMPARED if (option := named(environ, name)) != name}
+    return {"PET_RDZV_BACKEND": "--rdzv-backend"} | typed if OPTIONS in environ else typed
+
+
+def _backend_said(environ: Mapping[str, str]) -> str:
+    """Empty where it is not known: the command line may still say it."""
+    default = "static" if OPTIONS in environ else ""
+    return environ.get("PET_RDZV_BACKEND", "")[:40] or default
 
 
 def _backend_of(environ: Mapping[str, str], ctx: Context) -> str:

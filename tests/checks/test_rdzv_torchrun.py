@@ -18,6 +18,7 @@ from preflight.checks.rdzv_torchrun import C10D, INSIDE, STATIC, UNKNOWN, Handed
 from preflight.domains.net.dns import NO_ANSWER, Lookup
 from preflight.host import Host
 from preflight.identity.discover import discover
+from preflight.identity.launcher_options import as_variables
 from preflight.model import (
     CannotObserve,
     Cause,
@@ -343,6 +344,15 @@ def test_a_first_node_that_says_nothing_costs_no_more_than_its_time() -> None:
 def test_where_no_name_is_compared_none_is_looked_up(environ: Mapping[str, str], use: str) -> None:
     seen = met(environ, environ)[1]
     assert (seen.use, seen.handed, seen.name) == (use, None, "")
+
+
+def test_of_a_command_that_is_known_the_default_backend_is_known_too() -> None:
+    words = ["torchrun", "--nnodes=2", "--node-rank=1", "--rdzv-endpoint=n1:29500", "a.py"]
+    environ = as_variables(words, {})
+    seen = met(environ, environ)[1]
+    assert (seen.use, seen.backend) == (STATIC, "static")
+    assert seen.typed["PET_RDZV_BACKEND"] == "--rdzv-backend"
+    assert met({"PET_NNODES": "2"}, {"PET_NNODES": "2"})[1].backend == ""
 
 
 def test_a_process_a_rank_is_no_torchrun() -> None:

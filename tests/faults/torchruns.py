@@ -66,4 +66,22 @@ FAULTS = (
         env=torchrun(2, place=f"172.17.0.1:{PORT}"),
         arrive=6.0,
     ),
+    WorldFault(
+        "n3 starts torchrun without --rdzv-backend",
+        *("rdzv.torchrun", "rendezvous-differs", "n3 · --rdzv-backend"),
+        nproc=0,
+        says="'static' on n3",
+        env=torchrun(3, "--node-rank=2"),
+        on={"n3": {"PET_RDZV_BACKEND": None}},
+        innocent=("n1", "n2"),
+    ),
+    WorldFault(
+        "n3 starts torchrun for two nodes",
+        *("rdzv.torchrun", "rendezvous-differs", "n3 · --nnodes"),
+        nproc=0,
+        says="'2:2' on n3",
+        env=torchrun(3),
+        on={"n3": {"PET_NNODES": "2"}},
+        innocent=("n1", "n2"),
+    ),
 )
