@@ -303,6 +303,7 @@ def merge(
 ) -> None:
     """Merge the partial reports of nodes that could not reach each other into one report."""
     from preflight.judge.merge import merge as merged
+    from preflight.judge.other_runs import left_over
 
     flags = Flags(
         expect=tuple(expect or ()),
@@ -311,8 +312,11 @@ def merge(
         output=tuple(output or ()),
     )
     chosen, catalogue = agent.configured(Wish(flags, config_file))
-    parts = [files.read_report(path).observations for path in reports]
-    whole = merged(parts, catalogue.of_meeting)
+    parts = {path: files.read_report(path).observations for path in reports}
+    for path, why in left_over(parts, catalogue.of_meeting).items():
+        console.say(f"preflight: {one_line(path)} is of an earlier run and was left out: {why}")
+        del parts[path]
+    whole = merged([*parts.values()], catalogue.of_meeting)
     drawn = agent.draws(chosen.outputs, whole, verbose)
     with agent.without_collector():
         report = verdict.judge(whole, catalogue, chosen.expect, chosen.policy, drawn=drawn)

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -208,6 +209,20 @@ def test_merge_writes_them(tmp_path: Path) -> None:
     assert done.code == 0
     for name in FORMATS:
         assert READ[name]((tmp_path / name).read_text(encoding="utf-8"))
+
+
+def test_merge_leaves_out_what_an_earlier_run_has_left(tmp_path: Path) -> None:
+    now = judged("slow-pair")
+    report = saved(tmp_path, now)
+    old = replace(now.observations, started="2020-01-01T00:00:00Z")
+    stale = saved(tmp_path, replace(now, observations=old), "stale.json")
+    done = preflight("merge", stale, report, "--config", "/dev/null")
+    assert done.code == 0
+    assert re.fullmatch(
+        rf"preflight: {stale} is of an earlier run and was left out: it ended \d+ days before "
+        rf"{report} began\n",
+        done.err,
+    )
 
 
 def test_nothing_to_exclude_is_an_empty_file(tmp_path: Path) -> None:
