@@ -456,6 +456,10 @@ def observe(host: Host, ctx: Context) -> Reach:
     if roll.hosts and _somebody_is_absent(roll):
         due = expected_hosts(host.environ, len(roll.ranks), roll.size)
         sought = _probe_absent_hosts(host, ctx, absent_ranks.absent_hosts(roll, due)[:SOUGHT])
+        if agent:  # this meeting is elsewhere: whether torchrun's own store is there, where it was
+            ctx.mark(f"port {roll.port} of {', '.join(roll.ips[:TRIED])}")
+            own = ((ip, roll.port) for ip in roll.ips[:TRIED])
+            elsewhere = probe_ports(own, SECONDS_OF_PORTS)
     elif outside:
         ips = list(dict.fromkeys(a.ip for a in roll.ladder))[:TRIED]
         ctx.mark(f"other ports of {', '.join(ips)}")
@@ -643,7 +647,9 @@ def _who_came(world: World[Reach], view: MeetingView, misplaced: list[Found]) ->
     yield from differs
     yield from arrivals.late_agents(world, view)
     yield from arrivals.unexpected_connections(world, view)
-    if view.guests or not misplaced:
+    if (unserved := not_admitted.store_not_served(view)) is not None:
+        yield unserved
+    elif view.guests or not misplaced:
         others = (r.roll for r in world.seen.values() if r is not view.reach)
         gone = absent_ranks.not_reporting(world)
         nodes = nodes_by_flag(world.topology)

@@ -1620,6 +1620,14 @@ NOT_ADMITTED: tuple[Row, ...] = (
         says=("port 29500 refused",),
     ),
     row(
+        "the same on rank 0's node, to which nobody can come",
+        here(hosting(*ALL[:1], agent=True, elsewhere=(NO_STORE,))),
+        "agent-store-missing",
+        subject="n1",
+        sure=Confidence.CERTAIN,
+        says=("port 29500 refused",),
+    ),
+    row(
         "torchrun's store is there, and nothing is announced in it",
         {"n2": out(2, ladder=(), agent=True, elsewhere=(Probe("10.0.0.1", PORT),))},
         "handshake-incomplete",

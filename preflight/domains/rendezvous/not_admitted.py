@@ -322,17 +322,29 @@ def _who_intercepts(
     return side, subjects[side]
 
 
+def store_not_served(view: MeetingView) -> Found | None:
+    """The same at the host of the meeting, to which the others can't come: torchrun's store is
+    where they would have learned of it."""
+    if not (view.reach.agent and on_the_way.nobody_serves(view.reach)):
+        return None
+    here = Subject(Kind.NODE, view.node, ranks=view.host.ranks)
+    named = {"name": view.roll.name, "port": str(view.roll.port)}
+    return _unserved((here,), view.reach, named)
+
+
 def _store_not_served(group: Sequence[NotAdmitted]) -> Found:
-    first = group[0]
-    tried = describe_probes(first.reach.elsewhere)
-    names = "TORCHELASTIC_USE_AGENT_STORE=True"
+    return _unserved(tuple(one.here for one in group), group[0].reach, _fields(group, ""))
+
+
+def _unserved(nodes: tuple[Subject, ...], reach: Reach, fields: Mapping[str, str]) -> Found:
+    names, tried = "TORCHELASTIC_USE_AGENT_STORE=True", describe_probes(reach.elsewhere)
     return Found(
         on_the_way.STORE_NOT_SERVED,
-        tuple(one.here for one in group),
-        saw=f"{names} says that torchrun holds the store at {first.reach.roll.name[:80]}: {tried}",
+        nodes,
+        saw=f"{names} says that torchrun holds the store at {reach.roll.name[:80]}: {tried}",
         expected="a torchrun that serves the store, or none of its variables",
         confidence=Confidence.CERTAIN,
-        fields=_fields(group, ""),
+        fields=fields,
     )
 
 

@@ -236,7 +236,7 @@ def seen_on_the_way(
 ) -> str:
     """The code of what else is known of an agent that did not get in; empty: nothing more."""
     if attempt is None:
-        return STORE_NOT_SERVED if reach.agent and _nobody_serves(reach) else ""
+        return STORE_NOT_SERVED if reach.agent and nobody_serves(reach) else ""
     if way is AttemptOutcome.UNCLEAR and attempt.answer == "ours" and attempt.unacked:
         return DATA_LOST
     if way is AttemptOutcome.NOT_OURS and _listens_everywhere(reach, attempt.ip):
@@ -336,7 +336,7 @@ def came_to_host(reach: Reach, view: MeetingView) -> bool:
     return bool(silent & {*reach.addresses})
 
 
-def _nobody_serves(reach: Reach) -> bool:
+def nobody_serves(reach: Reach) -> bool:
     """Whether the one try at torchrun's own store was refused or stayed without an answer."""
     tried = [p for p in reach.elsewhere if p.port == reach.roll.port]
     return bool(tried) and all(p.error for p in tried)
