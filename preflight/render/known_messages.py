@@ -75,7 +75,14 @@ RENDEZVOUS = (
         means="this machine has no IPv6: torch takes IPv4 next",
         findings="net.name:ipv6-first net.interface:loopback-down",
     ),
+    _error(
+        "network addresses of ([",
+        means="MASTER_ADDR is an IPv6 address in brackets, which are taken for a part of the name",
+        findings="env.identity:address-malformed net.name:master-unresolved",
+        do="export MASTER_ADDR without the brackets",
+    ),
     _harmless(
+        *("is not yet listening … will retry",),
         *("failed to connect to … errno: 111", "failed to connect to … Connection refused"),
         means="rank 0 did not listen yet, torch tries again. Where it goes on for minutes: rank 0 "
         "has not started, has died, or runs elsewhere",
@@ -375,6 +382,28 @@ COLLECTIVES = (
 
 NCCL = (
     _error(
+        "collective mismatch error, local size",
+        means="the two ends of a connection call collectives of another size: the ranks call "
+        "different ones, in another order, or NCCL cuts them differently by its settings or version",
+        findings="job.collectives:collective-mismatch job.collectives:order-swapped "
+        "agree.env:setting-differs agree.software:nccl-differs",
+    ),
+    _error(
+        *("have different … operation counts", "ranks have launched up to operation"),
+        means="NCCL's RAS: some ranks have called a collective once more than others. For a moment "
+        "that is normal; where it stays so, those that called fewer are the ones to look at",
+        findings="job.collectives:rank-stuck job.collectives:rank-busy "
+        "job.collectives:collective-mismatch",
+        do="preflight attach PID on a node of a rank that has called fewer",
+    ),
+    _error(
+        *("NET/OFI … UNDELIVERABLE", "NET/OFI … RC: 113"),
+        means="libfabric could not deliver to the other node's network card: that card, its driver "
+        "or its permission for the fabric (EFA, Slingshot's VNI), or a peer that has ended",
+        findings="net.rdma:port-down agree.env:setting-differs job.ranks:rank-raised",
+        do="fi_info on both nodes, and fi_pingpong between them",
+    ),
+    _error(
         *("Duplicate GPU detected", "Multiple Ranks are using the same GPU"),
         means="two ranks have chosen the same GPU",
         findings="agree.env:gpu-shared job.script:set-device-missing gpu.visible:too-few-gpus "
@@ -545,6 +574,23 @@ NCCL = (
 )
 
 GPUS = (
+    _error(
+        *("Unable to determine the device handle for GPU",),
+        means="the GPU no longer answers the driver: lost on the bus, or in need of a reset",
+        findings="gpu.visible:gpu-lost gpu.visible:gpu-error gpu.health:gpu-lost",
+    ),
+    _error(
+        *("PCIe Bus Error: severity=Uncorrected", "AER: Uncorrected", "AER: Multiple Uncorrected"),
+        means="errors on the PCIe link of a device that were not corrected: the card, its slot or "
+        "its power",
+        findings="gpu.health:pcie-errors net.rdma:hca-dead gpu.visible:gpu-lost",
+    ),
+    _harmless(
+        *("PCIe Bus Error: severity=Corrected", "AER: Corrected", "AER: Multiple Corrected"),
+        means="errors on a PCIe link that were corrected: many of them slow it down, and may "
+        "announce a card that is lost later",
+        findings="gpu.health:pcie-errors",
+    ),
     _error(
         *("CUDA out of memory", "CUDA error: out of memory", "HIP out of memory"),
         *("CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_NOT_INITIALIZED"),
@@ -723,10 +769,68 @@ GPUS = (
 
 PROCESSES = (
     _error(
+        *("pyxis: container start failed", "pyxis: couldn't start container"),
+        *("enroot-switchroot: failed to execute", "enroot: failed to"),
+        means="the container did not start on that node: what pyxis prints of its log says why, "
+        "such as an image without a shell or one that was not imported whole",
+        do="srun --container-image=IMAGE --no-container-entrypoint true; enroot list; is there room "
+        "in ENROOT_DATA_PATH?",
+    ),
+    _error(
+        "Job credential expired",
+        means="SLURM's word that it may start the step came too late or from another time: the "
+        "clock of that node is off, or slurmd took minutes to get to it",
+        findings="agree.clock:clock-skew-large agree.clock:clock-skew rdzv.reach:not-launched",
+        do="timedatectl on that node; chronyc tracking; munge -n | unmunge from there",
+    ),
+    _error(
+        *("slurm_receive_msgs: … Socket timed out", "failed on node … Socket timed out"),
+        means="slurmd of that node did not answer: what srun says of further nodes, which it "
+        "reaches through that one, follows from it",
+        findings="rdzv.reach:not-launched",
+        do="scontrol show node NODE; systemctl status slurmd munge on it",
+    ),
+    _error(
+        *("not built with SLURM's PMI support", "PMI2_Init failed"),
+        means="srun gives this MPI no PMI that it knows, so that each task is alone",
+        findings="env.identity:launchers-nested",
+        do="srun --mpi=list; srun --mpi=pmix; or mpirun in the allocation",
+    ),
+    _error(
+        *("Open MPI failed to TCP connect to a peer", "Message:    connect() to … failed"),
+        means="Open MPI connects to an address of the other node that does not lead there, of an "
+        "interface for something else (169.254…: link-local, 172.17…: docker)",
+        findings="net.interface:interface-isolated net.mesh:interface-wrong",
+        do="mpirun --mca btl_tcp_if_include NETWORK/BITS --mca oob_tcp_if_include NETWORK/BITS",
+    ),
+    _follows(
+        "MPI communication peer process has unexpectedly disconnected",
+        means="the process on the node that is named as peer host has ended: the first error in "
+        "its own output counts",
+        findings="job.ranks:rank-raised job.ranks:rank-killed job.ranks:rank-oom",
+    ),
+    _error(
+        *("low on resource: ephemeral-storage", "Pod ephemeral local storage usage exceeds"),
+        *("Usage of EmptyDir volume … exceeds",),
+        means="Kubernetes evicted the pod: the node's disk is full, by this pod or by others",
+        findings="host.storage:full",
+        do="write to a volume of its own; set resources.limits.ephemeral-storage",
+    ),
+    _error(
+        *("429 Client Error: Too Many Requests", "429 Too Many Requests"),
+        means="a server refuses so many requests at once: every rank downloads by itself",
+        do="download on one rank of each node first, then HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1",
+    ),
+    _error(
         *("Signal 9 (SIGKILL) received by PID", "exitcode: -9", "exitcode  : -9"),
         *("exit code -9", "exit status 137", "exit code 137", "oom_kill event"),
-        *("oom-kill event", "Out Of Memory", "oom-killer", "Out of memory: Killed process"),
-        "OOMKilled",
+        *("oom-kill event", "task … Out Of Memory", "oom-killer", "Out of memory: Killed process"),
+        *(
+            "OOMKilled",
+            "killed due to memory pressure",
+            "ray-oom-prevention",
+            "running low on memory",
+        ),
         means="the kernel killed the rank, nearly always since the host's memory (not the GPU's) "
         "was used up, of the machine or of the job's cgroup",
         findings="job.ranks:rank-oom host.limits:memory-low job.memory:memory-growth "
@@ -794,8 +898,9 @@ PROCESSES = (
         do="ulimit -n 65536; or torch.multiprocessing.set_sharing_strategy('file_system')",
     ),
     _error(
-        *("can't start new thread", "Resource temporarily unavailable"),
-        *("Thread creation failed", "pthread_create failed"),
+        *("can't start new thread", "Thread creation failed", "pthread_create failed"),
+        *("fork … Resource temporarily unavailable", "thread … Resource temporarily unavailable"),
+        "[Errno 11] Resource temporarily unavailable",
         means="the limit of processes and threads is used up",
         findings="host.limits:threads-low host.limits:fork-refused host.cpu:omp-many "
         "host.cpu:loader-many",

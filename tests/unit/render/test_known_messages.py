@@ -52,6 +52,24 @@ LINES = {
     "[7.1] NVRM: Xid (PCI:0000:3b:00): 31, pid=77, name=python, Ch 00000008": (
         "job.ranks:rank-cuda-error"
     ),
+    "n1:1:2 [0] transport/net_ib.cc:1038 NCCL WARN NET/IB : req 0/1 tag 0 peer 10.1.0.6<58683> "
+    "collective mismatch error, local size 4096 remote size 65536": (
+        "job.collectives:collective-mismatch"
+    ),
+    "  Communicator ranks have different AllReduce operation counts": "job.collectives:rank-stuck",
+    "Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error": (
+        "gpu.visible:gpu-lost"
+    ),
+    "srun: error: Task launch for 7.0 failed on node n3: Job credential expired": (
+        "agree.clock:clock-skew-large"
+    ),
+    "[W socket.cpp:752] [c10d] The IPv6 network addresses of ([fd00::7], 29500) cannot be retrieved "
+    "(gai error: -2 - Name or service not known).": "env.identity:address-malformed",
+    "Warning Evicted 3m kubelet The node was low on resource: ephemeral-storage. Threshold 1, ": (
+        "host.storage:full"
+    ),
+    "srun: error: n2: task 5: Out Of Memory": "job.ranks:rank-oom",
+    "bash: fork: retry: Resource temporarily unavailable": "host.limits:threads-low",
     "[7.1] NVRM: Xid (PCI:0000:3b:00): 94, pid=77, name=python, Contained": (
         "gpu.health:memory-errors"
     ),
