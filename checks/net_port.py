@@ -18,7 +18,7 @@ Undecided    the port can't be tested and the sockets can't be read
 Not covered  firewalls (rdzv.reach, net.mesh); the tracking table of a pod's node; connections in
              TIME_WAIT, which do no harm; under torchrun the port belongs to its agent and is not
              touched; a port that another agent of this run holds for the meeting, since it came
-             before that of rank 0
+             before that of rank 0, or was started with the same rank (rdzv.reach)
 Seen as      "EADDRINUSE", "Address already in use", "errno: 98", "Permission denied",
              "The server socket has failed to listen on any local network address",
              "port must have value from 0 to 65535", "Cannot assign requested address",
@@ -302,6 +302,8 @@ def observe(host: Host, ctx: Context) -> MasterPort:
                 ctx.mark("whose port it is")
                 found = holders(host, sockets)
                 meeting = meeting_port.signed(host, ctx.topology)
+                name = meeting_port.rank_name(ctx.topology, host.environ)
+                meeting = meeting or len(meeting_port.claimants(host, name)) > 1
     reserved = _reserved_ranges(host)
     ctx.mark("connection tracking")
     table = tracking_table(host)

@@ -38,6 +38,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage, status_of
+from preflight.domains.net import meeting_port
 from preflight.domains.net.arp import neighbours
 from preflight.domains.net.dns import (
     LookupBatch,
@@ -114,6 +115,7 @@ SOUGHT = 8
 TRIED = 4
 ADDRESSES_KEPT = 64
 HOSTS_LINES = 4096
+TWINS_KEPT = 16
 
 NOBODYS_NAME = "preflight-asks-for-a-wildcard"
 """A host name that no DNS has, unless it has all."""
@@ -300,21 +302,23 @@ FINDINGS: Mapping[str, FindingType] = {
     "rank-duplicate": FindingType(
         headline="{seen}",
         who="job author",
-        cause="the same --node-rank on two nodes, or RANK exported to all tasks",
+        cause="the same --node-rank on two nodes, RANK exported to all tasks, or RANK and "
+        "WORLD_SIZE that count nodes, given to several processes on each",
         means="all ranks time out with 'wait timeout … keys: …/N', where no process has rank N",
-        text="start {host} with its own --node-rank, or let one launcher assign them: srun, or "
-        "torchrun with a c10d rendezvous",
+        text="start {host} with its own --node-rank, once, or each of its processes with a RANK of "
+        "its own; or let one launcher assign them: srun, or torchrun with a c10d rendezvous",
         blame=Blame.JOB,
         was=("rank-twice",),
     ),
     "leader-duplicate": FindingType(
         headline="{seen}",
         who="job author",
-        cause="--node-rank 0 (the default) on two nodes, or RANK=0 exported to all tasks",
+        cause="--node-rank 0 (the default) on two nodes, RANK=0 exported to all tasks, or RANK and "
+        "WORLD_SIZE that count nodes, given to several processes on each",
         means="two stores, and ranks that wait for each other in both: 'wait timeout … keys'; on "
         "one machine EADDRINUSE",
-        text="start {host} with its own --node-rank, or let one launcher assign them: srun, or "
-        "torchrun with a c10d rendezvous",
+        text="start {host} with its own --node-rank, once, or each of its processes with a RANK of "
+        "its own; or let one launcher assign them: srun, or torchrun with a c10d rendezvous",
         blame=Blame.JOB,
         was=("leader-twice",),
     ),
@@ -502,7 +506,14 @@ def observe(host: Host, ctx: Context) -> Reach:
         macs=_shared_macs(host, roll) if roll.hosts else {},
         ecn=outside and asks_for_ecn(host),
         numbers=roll.nodes > 0 and numbers_nodes(host.environ),
+        twins=_twins(host, roll),
     )
+
+
+def _twins(host: Host, roll: Roll) -> tuple[int, ...]:
+    """Other agents of this machine that were given this one's ranks."""
+    known = {*roll.twins, *meeting_port.claimants(host, roll.claim)}
+    return tuple(sorted(known - {roll.pid}))[:TWINS_KEPT]
 
 
 def _detours(host: Host, interface: str) -> tuple[Detour, ...]:
@@ -626,6 +637,7 @@ def _findings(world: World[Reach], view: MeetingView | None) -> Iterator[Found]:
     misplaced = list(leader_address.leader_elsewhere(world, view))
     yield from misplaced
     yield from leader_address.met_themselves(world, view)
+    yield from arrivals.twins(world, view)
     if view is not None:
         yield from _who_came(world, view, misplaced)
     if not misplaced:

@@ -134,6 +134,8 @@ class Roll:
     began       when it went there, by its own wall clock; 0: nobody said
     stood       the longest time for which this agent itself did nothing at all, seconds
     starved     for how many of them it was ready to go on, and had no CPU
+    claim       the name by which an agent of its machine is known that has its ranks
+                (meeting_port.py); `twins`: processes of others that had it when it began
     nodes       of the torchrun that is to come, which adds up their ranks; 0: of none such
     crawl       how slowly it could send to the host until it gave it up; None: not known, or not so
     offset      as in Arrival, measured by this agent itself against the host's clock
@@ -168,4 +170,6 @@ class Roll:
     speaker: int = -1
     crawl: Crawl | None = None
     nodes: int = 0
+    claim: str = ""
+    twins: tuple[int, ...] = ()
     marks: tuple[Mark, ...] = field(default=())

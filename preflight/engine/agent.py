@@ -312,7 +312,9 @@ def _company(
     )
     workers.relaying = True
     pairs = {c.id for c in catalogue if c.check.scope is check.Scope.PAIR}
-    return Company(agent, workers, voice=local_rank in (None, 0), pairs=pairs)
+    company = Company(agent, workers, voice=local_rank in (None, 0), pairs=pairs)
+    company.claim_ranks()
+    return company
 
 
 def _on_first_node(ranks: Sequence[int], local_rank: int | None) -> bool:

@@ -27,7 +27,7 @@ LOOKS_AGAIN = 1.0
 class Agent:
     """What a meeting needs to know of this agent. `store`: the launcher's own store has the port
     at MASTER_ADDR, and the meeting is announced there. `may_come`: MASTER_ADDR can be the name of
-    something that is still to start. `nodes`, `node`: see Hello."""
+    something that is still to start. `nodes`, `node`: see Hello. `claim`: see Roll."""
 
     topology: Topology
     version: str
@@ -39,6 +39,7 @@ class Agent:
     may_come: bool = True
     nodes: int = 0
     node: int = -1
+    claim: str = ""
 
     @property
     def unnumbered(self) -> bool:
@@ -62,6 +63,7 @@ class Whereabouts:
     mine: bool = False
     translated: bool = False
     own: tuple[str, ...] = ()
+    twins: tuple[int, ...] = ()
     pending: bool = True
     call: Call | None = None
 
@@ -100,6 +102,7 @@ class Whereabouts:
             mine=self.mine,
             patience=agent.patience,
             nodes=agent.nodes,
+            twins=self.twins,
         )
 
 
@@ -113,6 +116,7 @@ def look_around(agent: Agent, workers: Workers, before: Whereabouts) -> Whereabo
                 "name": agent.topology.master_addr,
                 "seconds": agent.patience,
                 "may_come": agent.may_come,
+                "claim": agent.claim,
             },
             seconds=agent.patience + 1.0,
             label="the look-up of MASTER_ADDR",
@@ -132,6 +136,7 @@ def look_around(agent: Agent, workers: Workers, before: Whereabouts) -> Whereabo
         mine=bool(seen["mine"]),
         translated=bool(seen["translated"]),
         own=tuple(seen["own"]),
+        twins=tuple(pid for pid in seen["claimants"] if pid != os.getpid()),
         pending=False,
         call=before.call,
     )

@@ -86,6 +86,8 @@ class Company:
     _own_call: Call | None = None
     _neighbours: Neighbours | None = None
     """The agents of this node for which this one speaks."""
+    _claim: socket.socket | None = None
+    """That this is the agent of its ranks."""
     _sign: socket.socket | None = None
     """That this agent holds the port in the place of rank 0's."""
     _shift: int = 0
@@ -95,6 +97,11 @@ class Company:
 
     def __post_init__(self) -> None:
         self._board = Board(self.agent, self.workers)
+
+    def claim_ranks(self) -> None:
+        """Say on this machine that this is the agent of its ranks, until close()."""
+        self._claim = meeting_port.claim(self.agent.topology, os.environ)
+        self.agent.claim = meeting_port.rank_name(self.agent.topology, os.environ)
 
     # --- what the runner asks ---
 
@@ -228,6 +235,7 @@ class Company:
             began=round(self.began_at, 3),
             stood=round(self.stood, 3),
             starved=round(self.starved, 3),
+            claim=self.agent.claim,
         )
         if self.hosting is not None and self._hello is not None:
             node = self.nodes[self.number].name if self.nodes else self._hello.host
@@ -645,3 +653,6 @@ class Company:
         if self.hosting is not None:
             self.hosting.close()
         self._unsign()
+        if self._claim is not None:
+            self._claim.close()
+            self._claim = None

@@ -37,6 +37,7 @@ def scout(args: Mapping[str, Any], channel: Channel, preloaded: object) -> dict[
         source_of,
         why_translated,
     )
+    from preflight.domains.net.meeting_port import claimants
     from preflight.domains.system import container
 
     host = Host()
@@ -62,6 +63,7 @@ def scout(args: Mapping[str, Any], channel: Channel, preloaded: object) -> dict[
         "mine": mine,
         "translated": not mine
         and bool(why_translated(ips, networks, container.network_kind(host))),
+        "claimants": list(claimants(host, args["claim"])),
         "own": list(dict.fromkeys(ip for ip in (*sources, *own) if ip))[:OWN_MOST],
     }
 

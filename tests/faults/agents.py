@@ -27,6 +27,9 @@ TWICE_ON_N2 = (
 )
 
 
+TWICE_APART = ("sh", "-c", '"$@" & sleep 0.8; "$@"; code=$?; wait; exit $code', "sh")
+
+
 def slurm_of(nodes: int) -> dict[str, str]:
     return SLURM | {
         "SLURM_JOB_NODELIST": f"n[1-{nodes}]",
@@ -312,6 +315,12 @@ FAULTS: tuple[WorldFault, ...] = (
         on={"n1": {"PREFLIGHT_TOKEN": None}},
         arrive=6.0,
         innocent=("n2", "n3"),
+    ),
+    WorldFault(
+        "RANK and WORLD_SIZE count nodes, and each starts two processes, one after the other",
+        *("rdzv.reach", "leader-duplicate", "n1 · rank 0"),
+        wrap=TWICE_APART,
+        also=("rdzv.reach rank-duplicate",),
     ),
     *(
         WorldFault(

@@ -573,6 +573,33 @@ ARRIVALS: tuple[Row, ...] = (
         about=("n3",),
         says=("the command was started twice there",),
     ),
+    row(
+        "another agent of rank 0, which met others before",
+        here(hosting(*ALL, twins=(77,))),
+        "leader-duplicate",
+        subject="n1",
+        about=("n1",),
+        sure=Confidence.LIKELY,
+        says=("claimed by n1 (pid 101) and by n1 (pid 77)", "started twice there"),
+    ),
+    row(
+        "another agent of n2's ranks got in before this one",
+        here(hosting(*ALL), **{"n2#2": out(2, REFUSED, twins=(102,), pid=900)}),
+        "rank-duplicate",
+        about=("n2#2", "n2"),
+        topology=nodes(1, 2, 3, 4),
+    ),
+    row(
+        "pods of another job with the same names, on a node that they share",
+        here(hosting(*ALL), n2=guest(2, twins=(77,))),
+    ),
+    row(
+        "a torchrun that is started twice on n1, later",
+        here(hosting(came(1, 4), came(2, 4), size=4, nodes=2, numbers=True, twins=(77,))),
+        "nodes-surplus",
+        about=("n1",),
+        topology=nodes(1, 2, size=4),
+    ),
     # WORLD_SIZE
     row(
         "one of four thinks otherwise",

@@ -4,13 +4,14 @@ When nobody listens there, an agent beside that of rank 0 opens the meeting in i
 rank 0 still come, its port is taken, and by no other run. So whoever opens the meeting for it binds
 an abstract Unix name. That belongs to the network namespace, as the port does, ends with its
 process, and is told by /proc/net/unix: nobody has to connect, and containers with process numbers
-of their own see it, too.
+of their own see it, too. By names like that an agent also knows of another one with its own ranks.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import socket
 from collections.abc import Mapping
 
@@ -45,3 +46,36 @@ def signed(host: Host, top: Topology) -> bool:
     """Whether an agent of this job says so."""
     wanted = "@" + name_of(top, host.environ)
     return any(line.rstrip().endswith(wanted) for line in host.lines("/proc/net/unix", NAMES_READ))
+
+
+# --- agents with the same ranks ---
+
+
+def rank_name(top: Topology, environ: Mapping[str, str]) -> str:
+    """The same for all agents of one user on one machine that mean the same meeting, of one step of
+    one job, and have the same ranks: there should be one. What follows is its process."""
+    step = [environ.get(name, "") for name in STEP]
+    said = repr((top.job, top.meets_at, top.nodes[0].ranks if top.nodes else (), *step))
+    return f"preflight-rank-{os.geteuid()}-{hashlib.sha256(said.encode()).hexdigest()[:32]}-"
+
+
+def claim(top: Topology, environ: Mapping[str, str]) -> socket.socket | None:
+    """Say that this process is the agent of these ranks, until that is closed; None where a sandbox
+    allows it to nobody."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.bind(f"\0{rank_name(top, environ)}{os.getpid()}")
+    except OSError:
+        sock.close()
+        return None
+    return sock
+
+
+def claimants(host: Host, name: str) -> tuple[int, ...]:
+    """The processes that say so, by rank_name(): one is the agent that asks."""
+    wanted = f"@{name}"
+    if not name:
+        return ()
+    names = (line.split(" ")[-1].rstrip() for line in host.lines("/proc/net/unix", NAMES_READ))
+    pids = {name.removeprefix(wanted) for name in names if name.startswith(wanted)}
+    return tuple(sorted(int(pid) for pid in pids if re.fullmatch(r"[0-9]{1,9}", pid)))

@@ -114,6 +114,46 @@ def duplicate_rank(
     )
 
 
+ANOTHER_JOB = "another job of this user on that node has the same MASTER_PORT"
+
+
+def twins(world: World[Reach], view: MeetingView | None) -> Iterator[Found]:
+    """Nodes on which two agents have the same ranks, of which not both came to the meeting: the
+    other one was started later, or had come to one of its own. Of nodes without rank 0 only where
+    this one did not get in: pods of two jobs that share a node's network may both be named alike,
+    and meet elsewhere."""
+    came = {(a.node, a.pid) for a in view.roll.arrivals} if view is not None else set()
+    for here, reach in world.each():
+        roll = reach.roll
+        apart = [pid for pid in reach.twins if (here.node, pid) not in came]
+        if not apart or not (roll.hosts or roll.reached is None):
+            continue
+        pids = [roll.pid, *apart]
+        told = " and by ".join(f"{here.node} (pid {pid})" for pid in pids[:SHOWN])
+        saw = f"{rank_list(here.ranks)} claimed by {told}"
+        fields = {"host": here.node, "pid": str(apart[0]), "ranks": rank_list(here.ranks)}
+        code = "leader-duplicate" if 0 in here.ranks else "rank-duplicate"
+        if reach.numbers:
+            code = "nodes-surplus"
+            saw = f"--nnodes {roll.nodes} · {told}"
+            fields |= {
+                "count": f"more than {roll.nodes}",
+                "nodes": str(roll.nodes),
+                "counts": f"{len(pids)} on {here.node}",
+            }
+        alone = len(here.ranks) == 1 and not reach.numbers
+        rank = Subject(Kind.RANK, here.node, str(here.ranks[0]), here.ranks) if alone else here
+        yield Found(
+            code,
+            (rank,),
+            saw=f"{saw} · on one machine: the command was started twice there",
+            expected="each rank once",
+            confidence=Confidence.LIKELY,
+            alternatives=(ANOTHER_JOB,),
+            fields=fields,
+        )
+
+
 def _rightful(
     claim: list[Arrival], ranks: list[int], expected: Iterable[ExpectedHost]
 ) -> tuple[Arrival | None, str]:

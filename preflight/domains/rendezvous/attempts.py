@@ -81,6 +81,7 @@ class Reach:
     macs        on the host: guests' addresses -> the MAC address that several of them have here
     ecn         its SYNs ask for ECN, and it never tries again without (tcp_ecn_fallback=0)
     numbers     the torchrun that is to come numbers its nodes itself
+    twins       other agents on this machine with the same ranks: their process numbers
     """
 
     roll: Roll
@@ -107,6 +108,7 @@ class Reach:
     macs: Mapping[str, str] = field(default_factory=dict)
     ecn: bool = False
     numbers: bool = False
+    twins: tuple[int, ...] = ()
 
     @property
     def known_by(self) -> str:

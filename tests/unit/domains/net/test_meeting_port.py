@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.cases import topology
 
-from preflight.domains.net.meeting_port import NAMES_READ, name_of, sign, signed
+from preflight.domains.net.meeting_port import (
+    NAMES_READ,
+    claim,
+    claimants,
+    name_of,
+    rank_name,
+    sign,
+    signed,
+)
 from preflight.host import Host
 
 TOP = topology(8, job="job 7", master_addr="n1", master_port=29500)
@@ -53,3 +62,25 @@ def test_a_table_that_is_long_or_not_there(tmp_path: Path) -> None:
     assert signed(Host(str(tmp_path), STEP), TOP)
     (net / "unix").write_text("1: 3 0 0 1 3 8\n" * NAMES_READ + line)
     assert not signed(Host(str(tmp_path), STEP), TOP)
+
+
+def test_an_agent_is_known_to_those_with_its_ranks() -> None:
+    name = rank_name(TOP, STEP)
+    assert claimants(Host(environ=STEP), name) == ()
+    held = claim(TOP, STEP)
+    assert held is not None
+    with held:
+        assert claim(TOP, STEP) is None
+        assert claimants(Host(environ=STEP), name) == (os.getpid(),)
+        for other in (topology(4, job="job 8"), topology(9, job="job 7", master_port=29501)):
+            assert claimants(Host(environ=STEP), rank_name(other, STEP)) == ()
+        assert claimants(Host(environ=STEP), "") == ()
+
+
+def test_names_that_anybody_may_have(tmp_path: Path) -> None:
+    name = rank_name(TOP, STEP)
+    net = tmp_path / "proc/net"
+    net.mkdir(parents=True)
+    ends = ("7", "x", "", "-1", "9" * 30, "²", "12 3", "8")
+    (net / "unix").write_text("".join(f"0: 2 0 0 1 1 7 @{name}{end}\n" for end in ends))
+    assert claimants(Host(str(tmp_path), STEP), name) == (7, 8)
