@@ -16,7 +16,7 @@ Fails if     an agent can't get in: the name does not resolve or its name server
              other nodes have, too; rank 0 can't listen; a rank exists twice; WORLD_SIZE differs;
              more torchruns are to start than --nnodes says; an agent is lost, cut off, hears
              nothing, can hardly send or was stopped for a while; rank 0's node has too few open
-             files for all agents
+             files for all agents; MASTER_PORT lets only some connections pass at a time
 Warns if     an agent arrives 5 s after most others; agents or ranks of another job connect; so many
              connections stay silent that some had to be closed; the nodes of a torchrun start
              different numbers of ranks, or two of its agents are on one node
@@ -63,6 +63,7 @@ from preflight.domains.rendezvous import (
     absent_ranks,
     arrivals,
     attempts,
+    connection_limit,
     disconnected,
     leader_address,
     not_admitted,
@@ -70,7 +71,7 @@ from preflight.domains.rendezvous import (
 )
 from preflight.domains.rendezvous.arrivals import MeetingView, meeting_views
 from preflight.domains.rendezvous.attempts import AbsentHost, Reach
-from preflight.domains.rendezvous.tcp_probe import Probe, probe_ports
+from preflight.domains.rendezvous.tcp_probe import Probe, probe_ports, probe_repeatedly
 from preflight.expect import Expect
 from preflight.host import Host
 from preflight.humanize import duration, plural, rank_list
@@ -100,7 +101,7 @@ CHECK = Check(
     budget=8.0,
     level=Level.STANDARD,
     requires=frozenset({Requirement.PEERS}),
-    disturbs="connects to ports 22 and 9 of hosts that did not come",
+    disturbs="connects to ports 22 and 9 of hosts that did not come, and again to MASTER_PORT",
     reports_meeting=True,
     explains=attempts.EXPLAINS,
 )
@@ -116,6 +117,8 @@ TRIED = 4
 ADDRESSES_KEPT = 64
 HOSTS_LINES = 4096
 TWINS_KEPT = 16
+AGAIN, AGAIN_RANKS = 4, 64
+"""Connections that a node of one of the first ranks tries."""
 
 NOBODYS_NAME = "preflight-asks-for-a-wildcard"
 """A host name that no DNS has, unless it has all."""
@@ -149,6 +152,23 @@ FINDINGS: Mapping[str, FindingType] = {
         "limits.conf",
         commands=(Command("ulimit -Sn; ulimit -Hn; sysctl fs.file-nr", "{host}"),),
         blame=Blame.NODE,
+    ),
+    connection_limit.LIMITED: FindingType(
+        headline="MASTER_PORT {port} takes only {passed} at a time: further ones are dropped",
+        who="cluster administrator",
+        cause="a rule of a firewall that counts connections (nft ct count, iptables connlimit)",
+        means="the ranks beyond that number, or beyond the first of each node, wait silently: 'The "
+        "client socket has timed out', e.g. 2/8 clients joined",
+        text="raise that limit above the number of ranks, on {node!s} and on what is between the "
+        "nodes, or accept the addresses of the job's nodes before the rule that counts",
+        commands=(
+            Command(
+                "nft list ruleset | grep -n 'ct count'; iptables-save | grep -n connlimit",
+                "{node}, as root",
+            ),
+        ),
+        status=(Status.FAIL, Status.WARN),
+        blame=Blame.NETWORK,
     ),
     "stranger-crowd": FindingType(
         headline="MASTER_PORT {port} is flooded with silent connections from {addr}",
@@ -507,6 +527,7 @@ def observe(host: Host, ctx: Context) -> Reach:
         ecn=outside and asks_for_ecn(host),
         numbers=roll.nodes > 0 and numbers_nodes(host.environ),
         twins=_twins(host, roll),
+        again=_again(roll) if not agent else (),
     )
 
 
@@ -514,6 +535,20 @@ def _twins(host: Host, roll: Roll) -> tuple[int, ...]:
     """Other agents of this machine that were given this one's ranks."""
     known = {*roll.twins, *meeting_port.claimants(host, roll.claim)}
     return tuple(sorted(known - {roll.pid}))[:TWINS_KEPT]
+
+
+def _again(roll: Roll) -> tuple[Probe, ...]:
+    """More connections to MASTER_PORT, of an agent that has one open. Of a large job the first
+    nodes try that: the host's connection tracking is not to be filled by it."""
+    ip = next((attempt.ip for attempt in roll.ladder if attempt.answer == "ours"), "")
+    inside = not roll.hosts and roll.reached is not None and not roll.lost
+    if not inside or not ip or min(roll.ranks, default=0) >= AGAIN_RANKS:
+        return ()
+    found = probe_repeatedly(ip, roll.port, AGAIN, SECONDS_OF_PORTS)
+    if all(probe.error == "ETIMEDOUT" for probe in found):
+        # packets may be lost
+        found += probe_repeatedly(ip, roll.port, AGAIN, SECONDS_OF_PORTS)
+    return found
 
 
 def _detours(host: Host, interface: str) -> tuple[Detour, ...]:
@@ -638,6 +673,8 @@ def _findings(world: World[Reach], view: MeetingView | None) -> Iterator[Found]:
     yield from misplaced
     yield from leader_address.met_themselves(world, view)
     yield from arrivals.twins(world, view)
+    if (limit := connection_limit.limited(world, view)) is not None:
+        yield limit
     if view is not None:
         yield from _who_came(world, view, misplaced)
     if not misplaced:

@@ -46,7 +46,7 @@ AT_LENGTH = frozenset(
         "n2 lets nothing in, and n4 has no route to MASTER_ADDR",
         "n2 lets nothing in, and n4 does not come",
         "MASTER_PORT dropped for n2, and n3's clock is wrong",
-        "MASTER_PORT takes one connection at a time",
+        "MASTER_PORT takes two connections at a time",
         "the master takes 6 data connections",
         "MASTER_PORT prohibited for all",
         "MASTER_PORT reset for all",

@@ -70,6 +70,7 @@ from lab.faults import (
     firewall,
     flapped,
     forget_idle,
+    limit_connections,
     limit_syns,
     link_down,
     lose,
@@ -699,6 +700,13 @@ WORLDS = (
         breaks={"n3": (name_unknown("n1"), resolver("0", "n1.corp.example=10.77.0.1"), SEARCHES)},
     ),
     healthy("n3 asks for ECN, and all lets it pass", breaks={"n3": (ASKS_FOR_ECN,)}),
+    healthy(
+        "rules that count connections to MASTER_PORT, and let 64 pass",
+        nproc=2,
+        breaks={
+            "n1": (limit_connections(64, 29500), limit_connections(64, 29500, each=True)),
+        },
+    ),
     healthy(
         "no machine scales windows",
         breaks=dict.fromkeys(THREE, (Break("off", "sysctl -qw net.ipv4.tcp_window_scaling=0"),)),

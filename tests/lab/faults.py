@@ -160,10 +160,13 @@ def drop_out(to: str = "", port: int = 0) -> Break:
     return firewall(f"nothing goes out{where}", rule, hook="output")
 
 
-def limit_connections(count: int, port: int) -> Break:
-    """No more than so many connections at a time."""
-    rule = f"tcp dport {port} ct state new ct count over {count} drop"
-    return firewall(f"at most {count} connections to port {port}", rule)
+def limit_connections(count: int, port: int, *, each: bool = False) -> Break:
+    """No more than so many connections at a time; `each`: of an address."""
+    counted = f"ct count over {count}"
+    if each:
+        counted = f"meter each_{port} {{ ip saddr {counted} }}"
+    what = f"at most {count} connections{' of an address' * each} to port {port}"
+    return firewall(what, f"tcp dport {port} ct state new {counted} drop")
 
 
 def forget_idle(seconds: int) -> Break:

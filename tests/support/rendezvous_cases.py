@@ -96,6 +96,7 @@ MUTE = rung(answer="silent", seconds=3.0, tries=2)
 TO_N3 = Detour("10.0.0.3/32", "eth1", "eth0")
 ALL_OPEN = tuple(Probe("10.0.0.1", port, "", 0.0001) for port in (22, 9, PORT + 1))
 NO_STORE = Probe("10.0.0.1", PORT, "ECONNREFUSED", 0.0002)
+SILENT_AGAIN = (Probe("10.0.0.1", PORT, "ETIMEDOUT", 0.8),) * 8
 DROPPED = rung("ETIMEDOUT", seconds=4.0, tries=7)
 DEAD = rung("EHOSTUNREACH", seconds=3.06, tries=9)
 PROHIBITED = rung("EHOSTUNREACH")
@@ -599,6 +600,77 @@ ARRIVALS: tuple[Row, ...] = (
         "nodes-surplus",
         about=("n1",),
         topology=nodes(1, 2, size=4),
+    ),
+    # a limit of connections
+    row(
+        "two nodes got in, and further connections of theirs have no answer",
+        here(
+            hosting(*ALL[:3]),
+            n2=guest(2, again=SILENT_AGAIN),
+            n3=guest(3, again=SILENT_AGAIN),
+            n4=out(4, DROPPED),
+        ),
+        "connections-limited",
+        about=("n1", "n4"),
+        sure=Confidence.LIKELY,
+        says=("2 connections passed", "n4: 10.0.0.1:29500 no answer", "as from 1 other node"),
+    ),
+    row(
+        "one of three is absent, and so",
+        here(hosting(*ALL[:3]), n2=guest(2, again=SILENT_AGAIN), n3=guest(3, again=SILENT_AGAIN)),
+        "connections-limited",
+        topology=nodes(1, 2, 3),
+    ),
+    row(
+        "all came, and each has one connection",
+        here(
+            hosting(*ALL),
+            n2=guest(2, again=SILENT_AGAIN),
+            n3=guest(3, again=SILENT_AGAIN),
+            n4=guest(4, again=SILENT_AGAIN),
+        ),
+        "connections-limited",
+        about=("n1",),
+        says=("1 connection of a node passed",),
+    ),
+    row(
+        "so with a rank on each node, which may do",
+        here(
+            hosting(came(1, 2, ranks=(0,)), came(2, 2, ranks=(1,)), size=2),
+            n2=guest(2, again=SILENT_AGAIN, ranks=(1,)),
+        ),
+        "connections-limited",
+        status=Status.WARN,
+        topology=topology(
+            nodes=(Node("n1", (0,), "10.0.0.1"), Node("n2", (1,), "10.0.0.2")),
+            size=2,
+            master_addr="n1",
+            master_port=PORT,
+        ),
+    ),
+    row(
+        "of one of two nodes further ones are refused: it is that node's firewall",
+        here(
+            hosting(*ALL),
+            n2=guest(2, again=SILENT_AGAIN),
+            n3=guest(3, again=(NO_STORE,) * 4),
+        ),
+    ),
+    row(
+        "one of several further connections is refused: packets are lost",
+        here(hosting(*ALL), n2=guest(2, again=(*SILENT_AGAIN, NO_STORE))),
+    ),
+    row(
+        "MASTER_ADDR is a load balancer's, which drops where nobody listens",
+        here(hosting(*ALL, mine=False, itself="ok"), n2=guest(2, again=SILENT_AGAIN)),
+    ),
+    row(
+        "the node is lost, so no wonder",
+        here(
+            hosting(ALL[0], dataclasses.replace(ALL[1], lost="it closed"), *ALL[2:]),
+            n2=guest(2, again=SILENT_AGAIN),
+        ),
+        "lost",
     ),
     # WORLD_SIZE
     row(

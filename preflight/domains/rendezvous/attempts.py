@@ -81,6 +81,7 @@ class Reach:
     macs        on the host: guests' addresses -> the MAC address that several of them have here
     ecn         its SYNs ask for ECN, and it never tries again without (tcp_ecn_fallback=0)
     numbers     the torchrun that is to come numbers its nodes itself
+    again       further connections of an agent that is in to MASTER_PORT, while its own was open
     twins       other agents on this machine with the same ranks: their process numbers
     """
 
@@ -109,6 +110,7 @@ class Reach:
     ecn: bool = False
     numbers: bool = False
     twins: tuple[int, ...] = ()
+    again: tuple[Probe, ...] = ()
 
     @property
     def known_by(self) -> str:

@@ -22,6 +22,7 @@ from preflight.domains.rendezvous.attempts import (
     main_outcome,
     outcome_of,
 )
+from preflight.domains.rendezvous.connection_limit import dropped_outside, limited
 from preflight.domains.rendezvous.disconnected import meeting_host, orphaned
 from preflight.frozen import dataclass
 from preflight.humanize import duration, parties, plural
@@ -109,6 +110,8 @@ def diagnose(world: World[Reach], view: MeetingView | None) -> Iterator[Found]:
     too_late: list[NotAdmitted] = []
     too_early: list[NotAdmitted] = []
     explained = {here.node for here, _ in orphaned(world, view)}
+    if limited(world, view) is not None:
+        explained |= {here.node for here, _ in dropped_outside(world)}
     for one in not_admitted(world):
         if one.here.node in explained or (view is not None and _was_spoken_for(one, view)):
             continue
@@ -559,7 +562,8 @@ def _expectation(
         case AttemptOutcome.REFUSED if view is not None:
             reset = "a firewall on the host's side rejects this node"
             after = "it arrived after the meeting was over"
-            return f"{meeting}, which was held", (reset, after), sure
+            limit = "a rule that counts connections rejects those beyond its limit"
+            return f"{meeting}, which was held", (reset, after, limit), sure
         case AttemptOutcome.REFUSED:
             listens = "nothing listens there: rank 0 was not started, died, runs elsewhere or was "
             listens += "given another MASTER_PORT"

@@ -36,30 +36,39 @@ class Probe:
 
 def probe_ports(targets: Iterable[tuple[str, int]], seconds: float) -> tuple[Probe, ...]:
     """Try them all within `seconds`; in the order of the targets."""
-    wanted = [t for t in dict.fromkeys(targets) if parse_ip(t[0]) and 0 < t[1] < 65536][:MOST]
-    found: dict[tuple[str, int], Probe] = {}
+    return _probed(dict.fromkeys(targets), seconds)
+
+
+def probe_repeatedly(ip: str, port: int, count: int, seconds: float) -> tuple[Probe, ...]:
+    """So many connections to one port, all at once."""
+    return _probed([(ip, port)] * count, seconds)
+
+
+def _probed(targets: Iterable[tuple[str, int]], seconds: float) -> tuple[Probe, ...]:
+    wanted = [t for t in targets if parse_ip(t[0]) and 0 < t[1] < 65536][:MOST]
+    found: dict[int, Probe] = {}
     began = time.monotonic()
     with selectors.DefaultSelector() as waiting:
-        for target in wanted:
+        for number, target in enumerate(wanted):
             sock, code = _begun(*target)
             if sock is not None and code == errno.EINPROGRESS:
-                waiting.register(sock, selectors.EVENT_WRITE, target)
+                waiting.register(sock, selectors.EVENT_WRITE, number)
             else:
                 if sock is not None:
                     sock.close()
-                found[target] = _probe(target, code, began)
+                found[number] = _probe(target, code, began)
         while waiting.get_map() and (left := began + seconds - time.monotonic()) > 0:
             for key, _ in waiting.select(left):
                 assert isinstance(key.fileobj, socket.socket)
                 code = key.fileobj.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-                found[key.data] = _probe(key.data, code, began)
+                found[key.data] = _probe(wanted[key.data], code, began)
                 waiting.unregister(key.fileobj)
                 key.fileobj.close()
         for key in list(waiting.get_map().values()):
             assert isinstance(key.fileobj, socket.socket)
             key.fileobj.close()
-            found[key.data] = _probe(key.data, errno.ETIMEDOUT, began)
-    return tuple(found[target] for target in wanted)
+            found[key.data] = _probe(wanted[key.data], errno.ETIMEDOUT, began)
+    return tuple(found[number] for number in range(len(wanted)))
 
 
 def _begun(ip: str, port: int) -> tuple[socket.socket | None, int]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from preflight.domains.rendezvous.tcp_probe import probe_ports
+from preflight.domains.rendezvous.tcp_probe import probe_ports, probe_repeatedly
 
 
 @pytest.fixture
@@ -45,3 +45,12 @@ def test_knock_takes_addresses_only() -> None:
         probe_ports([("localhost", 22), ("127.0.0.1", 0), ("", 9), ("127.0.0.1", 70000)], 0.2) == ()
     )
     assert probe_ports([("fe80::1%no-such-interface", 9)], 0.2)[0].error != ""
+
+
+def test_one_port_is_tried_by_several_connections_at_once(server: socket.socket) -> None:
+    found = probe_repeatedly(*server.getsockname(), 3, 1.0)
+    assert [p.error for p in found] == ["", "", ""]
+    assert [p.error for p in probe_repeatedly("127.0.0.1", closed_port(), 2, 1.0)] == [
+        "ECONNREFUSED"
+    ] * 2
+    assert probe_repeatedly("n1", 1, 2, 1.0) == ()
