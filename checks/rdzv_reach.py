@@ -18,7 +18,8 @@ Fails if     an agent can't get in: the name does not resolve or its name server
              nothing, can hardly send or was stopped for a while; rank 0's node has too few open
              files for all agents; MASTER_PORT lets only some connections pass at a time
 Warns if     an agent arrives 5 s after most others; agents or ranks of another job connect; so many
-             connections stay silent that some had to be closed; the nodes of a torchrun start
+             connections stay silent that some had to be closed; all came, and a further connection
+             of each node to MASTER_PORT has no answer; the nodes of a torchrun start
              different numbers of ranks, or two of its agents are on one node
 Undecided    never by itself: ranks that did not arrive, or arrived too late, are MISSING, with the
              verdict INCOMPLETE; so is a node on which srun or ssh could not start an agent

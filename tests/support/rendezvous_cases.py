@@ -631,6 +631,7 @@ ARRIVALS: tuple[Row, ...] = (
         ),
         "connections-limited",
         about=("n1",),
+        status=Status.WARN,
         says=("1 connection of a node passed",),
     ),
     row(

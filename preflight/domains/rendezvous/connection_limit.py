@@ -51,7 +51,8 @@ def limited(world: World[Reach], view: MeetingView | None) -> Found | None:
     if outside:
         words = (f"{node}: {describe_attempts(one.roll)}" for node, one in outside[:SHOWN])
         saw += " · " + " · ".join(words)
-    fatal = absent or bool(outside) or max(map(world.topology.ranks_on, dropped)) > 1
+    # else it may as well be that what refuses a connection is dropped on its way back
+    fatal = absent or bool(outside)
     links = [Subject(Kind.LINK, node, to=view.node) for node, _ in outside]
     return Found(
         LIMITED,
@@ -61,7 +62,10 @@ def limited(world: World[Reach], view: MeetingView | None) -> Found | None:
         status=Status.FAIL if fatal else Status.WARN,
         confidence=Confidence.LIKELY,
         blame=Blame.NETWORK,
-        alternatives=(f"something between the nodes limits them, not {view.node}",),
+        alternatives=(
+            f"something between the nodes limits them, not {view.node}",
+            *((f"{view.node} drops its own refusals (RST), which does no harm",) * (not fatal)),
+        ),
         explains=None if fatal else (),
         fields={"passed": told, "port": str(view.roll.port), "node": view.node},
     )
