@@ -21,7 +21,6 @@ often."""
 GRADED = 8
 """Looks at which the gradients are compared as well, of a model that DDP does not wrap."""
 TEXT = 120
-WEIGHTS = range(1, SAMPLES + 1)
 LEFT = 8
 """Steps of another optimizer, one after the other, after which the clock's is done with: a second
 phase of the training has its own."""
@@ -228,16 +227,16 @@ def steps(optimizer):
     if clock is not optimizer and (Models.clock is None or takes_over(optimizer)):
         Models.clock, clock = weakref.ref(optimizer), optimizer
     done = Models.steps if clock is optimizer else Models.steps - 1
-    is_due = due(done)
+    is_due, found = due(done), {}
     if clock is optimizer:
         Models.steps += 1
         Models.other, Models.others = None, 0
         if is_due:
             looked = done
-            look(optimizer, looked)
+            found = look(optimizer, looked)
     for entry in Models.entries:
         if is_due:
-            note_given(entry, optimizer)
+            note_given(entry, optimizer, found.get(id(entry)) or entry.parameters())
         if entry.stepper is not None and entry.stepper() is optimizer:
             note_mode(entry)
         if entry.reduces is False:
@@ -256,10 +255,10 @@ def takes_over(optimizer):
     return Models.others >= LEFT
 
 
-def note_given(entry, optimizer):
+def note_given(entry, optimizer, parameters):
     """Which parameters this optimizer is about to step, and which of them have a gradient."""
     mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    for number, parameter in enumerate(entry.parameters()):
+    for number, parameter in enumerate(parameters):
         if id(parameter) in mine and parameter.requires_grad:
             entry.given[number] = True
             entry.had[number] = entry.had[number] or parameter.grad is not None
@@ -305,16 +304,16 @@ def note_unfrozen(entry, step):
 
 
 def look(optimizer, done):
-    """At all models, after `done` steps."""
-    torch = sys.modules["torch"]
+    """At all models, after `done` steps. Returns the parameters of each, by its id."""
+    torch, seen = sys.modules["torch"], {}
     if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
-        return  # to read it would end the capture
+        return seen  # to read it would end the capture
     if not Models.entries:
         entry = Entry("optimizer", called(listed(optimizer)), None)
         entry.optimizer = weakref.ref(optimizer)
         Models.entries.append(entry)
     for entry in Models.entries:
-        parameters = entry.parameters()
+        parameters = seen[id(entry)] = entry.parameters()
         if parameters and len(entry.checks) < CHECKS:
             entry.had = [had or p.grad is not None for had, p in zip(entry.had, parameters)]
             entry.rates = [rate_of(group) for group in optimizer.param_groups[:8]]
@@ -326,6 +325,7 @@ def look(optimizer, done):
                 entry.graded.append([done, *compared(torch, grads)])
             if buffers := entry.held_buffers():
                 entry.held.append([done, *compared(torch, buffers)])
+    return seen
 
 
 def rate_of(group):
@@ -339,30 +339,33 @@ def compared(torch, parameters):
     such as shards."""
     each = -(-len(parameters) // COMPARED)
     plain = (torch.nn.Parameter, torch.Tensor)
-    views, counts = {}, []
+    views, keys, rows = {}, [], {}
     modes = getattr(torch.utils._python_dispatch, "_disable_current_modes", None)
     with torch._C.DisableTorchFunction(), torch.no_grad(), modes() if modes else torch.no_grad():
         for parameter in parameters[::each]:
             if type(parameter) not in plain or not readable(torch, parameter):
-                counts.append((None, 0))
+                keys.append(None)
                 continue
-            count = min(SAMPLES, parameter.numel())
-            step, start = parameter.numel() // count, parameter.storage_offset()
+            size = parameter.numel()
+            count = min(SAMPLES, size)
+            view = parameter.as_strided((count,), (size // count,))
+            if count < SAMPLES:
+                view = torch.constant_pad_nd(view, (0, SAMPLES - count))
             key = (parameter.dtype, parameter.device)
-            view = torch.as_strided(parameter.detach(), (count,), (step,), start)
             views.setdefault(key, []).append(view)
-            counts.append((key, count))
-        numbers = {
-            key: iter(torch.cat(found).to("cpu", torch.float64).tolist())
-            for key, found in views.items()
-        }
-    sums, sizes = [], []
-    for key, count in counts:
-        taken = itertools.islice(numbers[key], count) if key else ()
-        weighted = [x * weight for x, weight in zip(taken, WEIGHTS)]
-        sums.append("%.9g" % sum(weighted) if key else "-")
-        sizes.append("%.3g" % sum(map(abs, weighted)) if key else "-")
-    return " ".join(sums), " ".join(sizes)
+            keys.append(key)
+        weights = torch.arange(1, SAMPLES + 1, dtype=torch.float64, device="cpu")
+        for key, found in views.items():
+            weighted = torch.cat(found).to("cpu", torch.float64).view(-1, SAMPLES) * weights
+            sums, sizes = weighted.sum(1), weighted.abs_().sum(1)
+            rows[key] = iter(zip(printed("%.9g ", sums), printed("%.3g ", sizes)))
+    told = [next(rows[key]) if key else ("-", "-") for key in keys]
+    return " ".join(one for one, _ in told), " ".join(one for _, one in told)
+
+
+def printed(form, numbers):
+    numbers = numbers.tolist()
+    return (form * len(numbers) % tuple(numbers)).split()
 
 
 def readable(torch, parameter):

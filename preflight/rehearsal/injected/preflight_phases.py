@@ -8,6 +8,7 @@ backward: the loss, backward() with its collectives, clipping. Loaded from its t
 preflight_responder.py into the user's Python, any from 3.8 on: the standard library only.
 """
 
+import struct
 import sys
 import time
 import zlib
@@ -23,6 +24,8 @@ BETWEEN = 256
 """Times between two steps."""
 CLOCKED = 16
 """Steps after each of which CPU time is read; later after every 16th."""
+ALL, EACH = 64, 7
+"""Steps of which all batches are measured; later those of every 7th."""
 MARKS, NUMBERS = 48, 64
 """Steps whose inputs are marked, and numbers of each tensor that make such a mark."""
 
@@ -42,6 +45,7 @@ class Phases:
     mark, marks = None, []
     place = None
     coming, taken, form, line, ranks = [], [0, 0, 0, 0], None, None, 0
+    measures, got = True, False  # the batches of the step that comes; whether there is one
 
 
 def begin():
@@ -57,6 +61,7 @@ def begin():
     Phases.mark, Phases.marks = None, []
     Phases.coming, Phases.taken = [], [0, 0, 0, 0]
     Phases.form, Phases.line, Phases.ranks = None, None, 0
+    Phases.measures, Phases.got = True, False
 
 
 def follow(place):
@@ -85,7 +90,8 @@ def follow_ddp(module, unless_compiled, forwarded, due):
         Phases.forwards += 1
         try:
             forwarded(args[0], [args[1:], kwargs])
-            take([args[1:], kwargs], args[0].process_group.size())
+            if Phases.measures:
+                take([args[1:], kwargs], args[0].process_group.size())
             if Phases.mark is None and len(Phases.marks) < MARKS and due(Phases.steps):
                 Phases.mark = mark_of([args[1:], kwargs])
         except Exception:
@@ -102,7 +108,11 @@ def follow_fsdp(module, unless_compiled):
     def noting(*args, **kwargs):
         result = forward(*args, **kwargs)
         try:
-            if args[0]._is_root and sys.modules["torch"].is_grad_enabled():
+            if (
+                Phases.measures
+                and args[0]._is_root
+                and sys.modules["torch"].is_grad_enabled()
+            ):
                 take([args[1:], kwargs], args[0].process_group.size())
         except Exception:
             pass
@@ -118,7 +128,7 @@ def follow_fully_shard(module, unless_compiled):
     def noting(self, of, args, kwargs):
         try:
             inner = getattr(self._state_ctx, "iter_forward_root", None) is not None
-            if not inner and sys.modules["torch"].is_grad_enabled():
+            if Phases.measures and not inner and sys.modules["torch"].is_grad_enabled():
                 take([args, kwargs], ranks_of(self, of))
         except Exception:
             pass
@@ -176,8 +186,16 @@ def mark_of(given):
         for tensor in tensors_in(given, torch.Tensor, DEPTH)[:TENSORS]:
             flat = tensor.detach().reshape(-1)
             each = flat.numel() // NUMBERS | 1  # odd, or it may meet the same corner of all images
-            numbers.append(flat[::each][:NUMBERS].tolist())
-    return zlib.crc32(repr(numbers).encode()) if numbers else None
+            numbers.append(packed(flat[::each][:NUMBERS].tolist()))
+    return zlib.crc32(b" ".join(numbers)) if numbers else None
+
+
+def packed(numbers):
+    """As bytes; repr() would take several times as long."""
+    try:
+        return struct.pack("%dd" % len(numbers), *numbers)
+    except struct.error:  # complex ones
+        return repr(numbers).encode()
 
 
 def leave_backward(now):
@@ -193,7 +211,7 @@ def begin_forward(now):
     """What came between the optimizer and this forward was the program's own, but for its wait for
     data."""
     if Phases.stepped:
-        Phases.between.append(round(max(0.0, now - Phases.stepped - Phases.waited), 6))
+        Phases.between.append(max(0.0, now - Phases.stepped - Phases.waited))
         Phases.stepped = Phases.waited = 0.0
 
 
@@ -209,14 +227,17 @@ def after_step():
         Phases.optimizer += Phases.stepped - Phases.began
         Phases.latest.append(("optimizer", Phases.began, Phases.stepped))
         Phases.began = 0.0
-        if Phases.mark is not None and Phases.pending:
+        if Phases.mark is not None and Phases.got:
             Phases.marks.append([Phases.steps, Phases.mark])
-        Phases.mark = None
+        Phases.mark, Phases.got = None, False
         Phases.steps += 1
+        Phases.measures = Phases.steps < ALL or not Phases.steps % EACH
         if Phases.steps <= CLOCKED or not Phases.steps % CLOCKED:  # a call of the kernel
             Phases.cpu[1:] = time.process_time(), Phases.steps
             if Phases.steps == 1:
                 Phases.cpu[0] = Phases.cpu[1]
+    if not (Phases.pending or Phases.coming):
+        return
     for samples, elements, size in Phases.pending:
         Phases.batches += 1
         Phases.sums[0] += samples
@@ -233,11 +254,12 @@ def batch(given, fresh, asked, came):
     """Samples, elements and bytes of a batch: of its tensors, the samples of the first one that has
     any. `fresh`: of another pass than the one before, which may have been an evaluation. For it the
     program waited from `asked` to `came`; no clock is read here, since Dynamo may look at this."""
+    Phases.got = True
     Phases.waited += came - asked
     Phases.latest.append(("data", asked, came))
     if fresh:
         Phases.pending = []
-    found = amount_of(given)
+    found = amount_of(given) if Phases.measures else None
     if found is not None and len(Phases.pending) < PENDING:
         Phases.pending.append(found[:3])
         Phases.shape = found[3]
@@ -276,7 +298,7 @@ def told():
         "steps": Phases.steps,
         "forwards": Phases.forwards,
         "cpu": round((Phases.cpu[1] - Phases.cpu[0]) / max(1, Phases.cpu[2] - 1), 6),
-        "between": median(Phases.between),
+        "between": round(median(Phases.between), 6),
         "windows": [[round(at, 6), round(took, 6)] for at, took in list(Phases.windows)],
         "batches": Phases.batches,
         "sums": list(Phases.sums),
