@@ -5,7 +5,9 @@ Looks at     of each rank of a rehearsed command: samples and elements of the ba
              DataLoader gave for its steps, and of what the forward of DDP or FSDP gets; seed, epoch
              and part of torch's DistributedSampler in each pass, what else divides the samples
              among ranks, and whether the dataset is a rank's own part already (indices, file names,
-             rows of a larger tensor); what torch has reserved on its GPU, and what the driver tells
+             rows of a larger tensor); of a few steps how many labels are not ignored (-100), what
+             torch's generators gave between the batch and the forward, and in which state they
+             were; what torch has reserved on its GPU, and what the driver tells
              of that once a second: utilisation, SM clock, memory, power; on the host the time in
              DDP's forward, from there to the optimizer, in the optimizer, and from there to the
              next forward; CPU time
@@ -14,7 +16,9 @@ Warns if     a rank has a quarter more samples per batch than most, or as many s
              more elements (longer sequences), or most have that much more than it; the ranks take
              their parts of one dataset from different orders of it, some shards are loaded by no
              rank, samples are divided among the ranks twice, or all ranks give DDP the same inputs
-             in all steps that are looked at; three training epochs have the same shuffle order; a
+             in all steps that are looked at, or draw the same random numbers for different samples;
+             a rank has a quarter of the labels of the others or less, in 8 of 10 steps, and no
+             number is exchanged in each step; three training epochs have the same shuffle order; a
              rank has 30 % and 1 GiB more on its GPU than most, and half of the GPU's memory; a
              loaded GPU's SM clock is a fifth below that of at least two others of its model; in
              30 % of the looks a rank waits for its GPU
@@ -25,7 +29,9 @@ Warns if     a rank has a quarter more samples per batch than most, or as many s
              starts its workers again or gives the same batch
 Undecided    fewer than 8 batches; not a rehearsal (preflight rehearse -- CMD)
 Not covered  data of no DataLoader, but for its amount where DDP or FSDP gets it; samplers of other
-             classes; a part of a dataset that several ranks take (model parallel, parts of a
+             classes; random numbers of NumPy or of a generator of the script's own, and what the
+             forward draws, as dropout does; labels on a GPU, and those that a mask of the script's
+             leaves out; a part of a dataset that several ranks take (model parallel, parts of a
              sequence); padding (padded elements count as others); parts of a GPU (MIG); the GPU's
              own time of each part
 Seen as      no error at all: all ranks wait for the one with the most work; "CUDA out of memory" on
@@ -41,10 +47,12 @@ from statistics import median
 from typing import Any
 
 from preflight.check import Context
+from preflight.domains.job.draws import same_draws
 from preflight.domains.job.frame import Frame
 from preflight.domains.job.gpu_use import GpuUse, slow_clocks
+from preflight.domains.job.labels import TIMES, is_of_few, uneven_labels
 from preflight.domains.job.load import REHEARSAL, for_author, load_rank, nothing_seen, rank_subject
-from preflight.domains.job.record import Loader
+from preflight.domains.job.record import Calls, Loader
 from preflight.domains.job.replica import odd_ones
 from preflight.domains.job.shared_data import (
     Dealt,
@@ -104,6 +112,8 @@ MOST = 128
 LOOKS, SYNCED, MISSED, DATA = 20, 0.3, 0.2, 0.3
 """Looks at a rank; parts of them in which it waited for its GPU, and of the time that the GPU
 missed by that, before it is worth a word. Where it waits for data that long, the GPU does so."""
+EXCHANGED = 0.8
+"""Small collectives per step, from which on ranks may tell each other how many labels they have."""
 SHOWN = 4
 """Orders of the data that are told."""
 ROWS = 8
@@ -187,6 +197,28 @@ FINDINGS = {
         status=Status.WARN,
         explains=("job.script:sampler-missing",),
     ),
+    "noise-same": for_author(
+        headline="all ranks draw the same random numbers in their steps: {seen}",
+        cause="one seed on all ranks (torch.manual_seed, set_seed, seed_everything), and noise, "
+        "timesteps, masks or augmentations that are drawn from it in the training loop",
+        means="no error at all: the samples of all ranks get the same noise, of which a step has "
+        "as little then as one rank alone",
+        text="call torch.manual_seed(seed + rank) once the model is built, before the loop at "
+        "{line!s}; set_seed(seed, device_specific=True) with Accelerate; or draw from a "
+        "torch.Generator of each rank's own",
+        status=Status.WARN,
+    ),
+    "labels-uneven": for_author(
+        headline="the ranks average their losses over very different numbers of labels: {seen}",
+        cause="data that is split by source, so that one rank has long answers and another one "
+        "short ones; labels that are masked (-100) on some ranks only",
+        means="no error at all: DDP and FSDP average the gradients of means, so that a label of a "
+        "rank with few of them counts {times!s} times as much",
+        text="let each rank have samples of all sources: shuffle before the data is split; or sum "
+        "the loss, divide it by the number of labels of all ranks, which takes an all_reduce in "
+        "each step, and multiply it by world_size",
+        status=Status.WARN,
+    ),
     "order-repeats": for_author(
         headline="every epoch has the same shuffle order: {seen}",
         cause="no call of set_epoch, or on a DistributedSampler that is not the DataLoader's own",
@@ -243,6 +275,8 @@ class Work:
     shares: tuple[Shares, ...] = ()
     shared: bool = False
     """All that it wraps is in DDP of all ranks, which exchange nothing else."""
+    numbers: float = 0.0
+    """Calls per step that exchange a number or a few."""
 
     @property
     def missed(self) -> float:
@@ -290,7 +324,16 @@ def observe(host: Host, ctx: Context) -> Work:
         shared=any(model.kind == "ddp" for model in seen.models)
         and not seen.exchanges
         and not any("own_group" in model.options for model in seen.models),
+        numbers=_numbers(seen.calls, calls),
     )
+
+
+def _numbers(seen: Calls, made: int) -> float:
+    """How often per step a few numbers are exchanged, such as how many labels there are: of the
+    latest calls, as far as they are kept."""
+    known = [call for group in seen.groups for call in group.calls if not call.p2p]
+    few = sum(is_of_few(call.shape) for call in known)
+    return few / len(known) * made / seen.steps if known and seen.steps else 0.0
 
 
 Rank = tuple[Subject, Work]
@@ -301,8 +344,11 @@ def judge(world: World[Work], expect: Expect) -> Iterator[Found]:
     yield from _batches(ranks)
     shared = list(_shards_unused(ranks))
     yield from shared or _orders(ranks)
-    yield from () if shared else _same(ranks)
+    same = [] if shared else list(_same(ranks))
+    yield from same
     yield from () if shared else _shared_twice(ranks)
+    yield from () if same else _noise(ranks)
+    yield from _labels(ranks)
     yield from _repeats(ranks)
     yield from _memory(ranks)
     yield from _clocks(ranks)
@@ -465,6 +511,62 @@ def _same(ranks: Sequence[Rank]) -> Iterator[Found]:
         confidence=Confidence.LIKELY,
         alternatives=("a test of speed alone, for which all ranks make up the same data",),
         fields={"line": line},
+    )
+
+
+def _averaged(ranks: Sequence[Rank]) -> dict[int, Work]:
+    """By its number each rank of a job whose ranks all average the gradients of a model; empty
+    where they don't: in tensor parallelism ranks have the same samples, and draw the same."""
+    known = {work.rank: work for _, work in ranks if work.rank is not None}
+    whole = all(work.parts.inputs.ranks == work.world == len(known) > 1 for work in known.values())
+    return known if whole else {}
+
+
+def _noise(ranks: Sequence[Rank]) -> Iterator[Found]:
+    known = _averaged(ranks)
+    found = same_draws(
+        {rank: work.parts.draws for rank, work in known.items()},
+        {rank: work.parts.data.size for rank, work in known.items()},
+    )
+    if found is None:
+        return
+    frame = next(work.parts.inputs.frame for work in known.values())
+    line = str(frame or "the forward")
+    what = f"at least {found.numbers} numbers" if found.numbers else "numbers on the GPU"
+    yield Found(
+        "noise-same",
+        tuple(subject for subject, _ in ranks),
+        saw=f"{what} drawn between the batch and the forward at {line}, from the same state of "
+        f"torch's generator on all ranks, in all {plural(found.steps, 'step')} that were looked at",
+        expected="other random numbers on each rank, for its own samples",
+        confidence=Confidence.LIKELY,
+        alternatives=("a choice that all ranks have to share, such as layers to leave out",),
+        fields={"line": line},
+    )
+
+
+def _labels(ranks: Sequence[Rank]) -> Iterator[Found]:
+    """Not where ranks tell each other a number in each step, which may be that of their labels."""
+    known = _averaged(ranks)
+    found = uneven_labels({rank: work.parts.labels for rank, work in known.items()})
+    if found is None or any(work.numbers >= EXCHANGED for work in known.values()):
+        return
+    subjects = {work.rank: subject for subject, work in ranks}
+    low, high = sorted((found.theirs, found.usual))
+    frame = next(work.parts.inputs.frame for work in known.values())
+    yield Found(
+        "labels-uneven",
+        tuple(subjects[rank] for rank in found.odd),
+        saw=f"{rank_list(found.odd)} with {found.theirs:.4g} labels per step that are not -100, the"
+        f" others with {found.usual:.4g}, over {plural(found.steps, 'step')}"
+        f"{f' · the model is called at {frame}' if frame else ''}",
+        expected=f"no rank with less than 1/{TIMES:g} of the others in nearly all steps",
+        confidence=Confidence.POSSIBLE,
+        alternatives=(
+            "a loss that is a sum, or that is divided by a number of all ranks",
+            "a mean per rank that is meant",
+        ),
+        fields={"times": f"{high / max(low, 1):.0f}"},
     )
 
 

@@ -6,7 +6,9 @@ Looks at     of each rank of a rehearsed command, over its steps after the first
              which it was in a collective or had one open, the line at which it was otherwise, what
              its other threads use of the CPU, and how many collectives of which size it called; how
              long torch's profiler records, where all parameters of a sharded model are gathered,
-             and whether the forwards of what no_sync() is around are within
+             whether the forwards of what no_sync() is around are within, with how many threads
+             torch computes on the CPU, and for how long the main thread was ready to run and had no
+             CPU
 Fails if     never: a slow job still trains
 Warns if     a rank waits for its DataLoader in 30 % of its time (in 50 % with a GPU that may
              compute meanwhile; never where the driver says that it is busy in 90 %); 50 collectives
@@ -16,14 +18,15 @@ Warns if     a rank waits for its DataLoader in 30 % of its time (in 50 % with a
              between the optimizer and the next forward, in which it waits for nothing, the others
              40 % of a step less, and its GPU has pauses; the same without GPUs from 30 % on, where
              the others' backward pass takes longer; ranks may run on fewer CPUs than they are,
-             where the command has more; the payload of a collective grows from call to call, to
-             three times its size, or half as much again where nearly all of 40 calls carry more
-             than the one before, or so steadily that it must have been a third of it at the first
-             call; a profiler records 100 steps; half of the parameters of a model in FSDP or more
-             are gathered in 9 of 10 steps by summon_full_params() or full_tensor(); 9 of 10 blocks
-             of no_sync() have a backward in them and not its forward; the workers of DataLoaders
-             are started again and again, in a quarter of the time; torch.compile compiles one
-             function 8 times, in a fifth of it
+             where the command has more; ranks without GPUs compute with half as many threads again
+             as they have CPUs together, and wait for a CPU in a quarter of the time; the payload of
+             a collective grows from call to call, to three times its size, or half as much again
+             where nearly all of 40 calls carry more than the one before, or so steadily that it
+             must have been a third of it at the first call; a profiler records 100 steps; half of
+             the parameters of a model in FSDP or more are gathered in 9 of 10 steps by
+             summon_full_params() or full_tensor(); 9 of 10 blocks of no_sync() have a backward in
+             them and not its forward; the workers of DataLoaders are started again and again, in a
+             quarter of the time; torch.compile compiles one function 8 times, in a fifth of it
 Undecided    fewer than 8 steps or 10 samples; not a rehearsal (preflight rehearse -- CMD)
 Not covered  what a GPU itself takes for its part of a step; whether it waits in NCCL, in steps of
              less than half a second; steps without an optimizer; a rank that is slow at odd times;
@@ -144,13 +147,18 @@ NOISE = 4.0
 """Standard errors that two parts of the samples must be apart. The smallest of many is taken, and
 looks one after the other are not independent."""
 
+CROWDED, UNSERVED, HELPED = 1.5, 0.25, 1.5
+"""Threads per CPU, part of the time in which a rank wants a CPU and has none, and how many times
+as much CPU as its main thread it uses, from which on its threads hold up each other: what other
+programs take is missed by the main thread as well."""
+
 GROWS, GROWN, GROWN_LEAST = 0.8, 3.0, 256 << 10
 """Part of a line's calls that carry more than the one before, how many times as much it is at last,
 and bytes then: a payload that only varies, or starts over, rises in half of its calls."""
 GROWING_CALLS = 8
 ALWAYS, ALWAYS_GROWN, ALWAYS_CALLS = 0.95, 1.5, 40
 """The same where nearly every one of many calls carries more than the one before: it need not have
-grown as much yet."""
+grown as much yet, and only to what takes longer than an empty one (SMALL)."""
 
 slowing = partial(for_author, status=Status.WARN)
 FINDINGS = {
@@ -188,6 +196,16 @@ FINDINGS = {
         text="bind each rank by LOCAL_RANK to CPUs of its own, those next to its GPU, or do not "
         "bind them",
         commands=(Command("taskset -cp PID", "the node, for each rank"),),
+        explains=("job.pace:rank-slow", "job.pace:loader-bound"),
+    ),
+    "threads-many": slowing(
+        headline="{at} compute with more threads than there are CPUs: {seen}",
+        cause="torch.set_num_threads() or OMP_NUM_THREADS with the number of CPUs of the machine, "
+        "which each rank takes for itself; a cgroup that allows a few of them",
+        means="no error at all: the threads of all ranks take the CPUs from each other, and each "
+        "operation waits for the last of its threads",
+        text="set OMP_NUM_THREADS={each!s} for the job, or call torch.set_num_threads() with that "
+        "in each rank",
         explains=("job.pace:rank-slow", "job.pace:loader-bound"),
     ),
     "profiler-on": slowing(
@@ -329,6 +347,8 @@ def observe(host: Host, ctx: Context) -> Pace:
         outside=parts.between,
         backward=parts.backward / parts.steps if parts.steps else 0.0,
         nccl=seen.pace.cuda and nccl,
+        threads=parts.threads,
+        cpu=parts.cpu,
         needless=seen.needless,
     )
     if not enough(pace) and not needless_work(pace.needless):
@@ -343,7 +363,8 @@ def observe(host: Host, ctx: Context) -> Pace:
         except CannotObserve:
             cpus = 0.0
         pace = replace(pace, cpus=cpus)
-    return pace
+    quota = min((amount for amount, _ in host.cpu_quotas()), default=math.inf)
+    return replace(pace, cpus=min(pace.cpus, quota / max(1, seen.life.here)))
 
 
 def enough(pace: Pace) -> bool:
@@ -375,7 +396,8 @@ def judge(world: World[Pace], expect: Expect) -> Iterator[Found]:
         yield _small(ranks)
     if growing := _growing(world):
         yield growing
-    yield from _crowded(world)
+    pinned = list(_crowded(world))
+    yield from pinned or _oversubscribed(world)
     needless = tuple(Rank(rank_subject(here, pace.rank), pace) for here, pace in world.each())
     yield from _profiled(needless)
     yield from _gathered(needless)
@@ -487,6 +509,47 @@ def _crowded(world: World[Pace]) -> Iterator[Found]:
             )
 
 
+def _oversubscribed(world: World[Pace]) -> Iterator[Found]:
+    """Ranks of a node whose operations on the CPU have more threads than there are CPUs, and that
+    are held up by it. With one thread each they would have no others to wait for."""
+    by_node: dict[str, dict[str, Pace]] = {}
+    for key, pace in world.seen.items():
+        if enough(pace) and pace.threads > 1 and pace.cpus and not pace.cuda and _helped(pace):
+            by_node.setdefault(place_of(key)[0], {})[key] = pace
+    for node, there in by_node.items():
+        threads = sum(pace.threads for pace in there.values())
+        bound = {cpu for pace in there.values() for cpu in pace.pinned}
+        free = sum(pace.cpus for pace in there.values())
+        cpus = len(bound) if all(pace.pinned for pace in there.values()) else free
+        late = [key for key, pace in there.items() if pace.unserved >= UNSERVED]
+        if threads < CROWDED * cpus or 2 * len(late) < len(there):
+            continue
+        worst = max(there.values(), key=lambda pace: pace.unserved)
+        each = sorted({pace.threads for pace in there.values()})
+        of = "-".join(str(number) for number in dict.fromkeys((each[0], each[-1])))
+        ranks = [pace.rank for pace in there.values() if pace.rank is not None]
+        yield Found(
+            "threads-many",
+            tuple(rank_subject(world.subject(key), pace.rank) for key, pace in there.items()),
+            saw=f"{plural(len(there), 'rank')} with {of} threads each on "
+            f"{cpus:g} {'CPU' if cpus == 1 else 'CPUs'} of {node} · ready to run without a CPU in "
+            f"{_parts([there[key].unserved for key in late])} of the time · "
+            f"{duration(worst.step)} per step",
+            expected="at most as many threads as CPUs",
+            confidence=Confidence.LIKELY,
+            alternatives=("workers of a DataLoader or other programs that use these CPUs",),
+            fields={
+                "at": rank_list(ranks) or node,
+                "each": str(max(1, int(cpus / len(there)))),
+            },
+        )
+
+
+def _helped(pace: Pace) -> bool:
+    """Whether other threads of a rank compute beside its main one."""
+    return pace.cpu >= HELPED * pace.ran * pace.mean > 0
+
+
 def _profiled(ranks: Sequence[Rank]) -> Iterator[Found]:
     found = [rank for rank in ranks if left_running(rank.pace.needless.profiled)]
     if not found:
@@ -583,7 +646,8 @@ def _grows(payload: Volume) -> bool:
     grown = payload.early * (ALWAYS_GROWN if always else GROWN)
     if always and GROWN * _begins(payload) <= payload.late:
         grown = 0.0
-    return (always or often) and max(GROWN_LEAST, grown) <= payload.late < math.inf
+    least = SMALL if always else GROWN_LEAST
+    return (always or often) and max(least, grown) <= payload.late < math.inf
 
 
 def _begins(payload: Volume) -> float:

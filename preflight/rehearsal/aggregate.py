@@ -3,7 +3,6 @@ and hostile."""
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -62,6 +61,9 @@ CPUS = 4096
 """Numbers of CPUs that are kept of a rank."""
 PAYLOADS = 8
 """Lines of which it is kept what they carry."""
+TOGETHER, PAIRS = 4, 32
+"""Calls that a line may make for one purpose, as to gather predictions and then labels in one
+function, and how often it must have done so."""
 LENGTHY, WHOLE = ("out of memory", "ncclUnhandled", "finished reduction"), 2000
 """Errors that say what matters at their end: torch names each process on the GPU before that, DDP
 all that may be wrong. And how many characters are kept of them."""
@@ -252,7 +254,18 @@ def pace_of(history: History, dump: Mapping[str, Any], cpus: float = 0.0) -> Pac
         cpus=cpus,
         pinned=tuple(sorted(history.pinned)[:CPUS]),
         thread=_busiest(history),
+        ran=_part_of_time(history, 1),
+        unserved=_part_of_time(history, 2),
     )
+
+
+def _part_of_time(history: History, which: int) -> float:
+    """By how much such a count went on, as a part of the time."""
+    if len(history.cpu_looks) < 2:
+        return 0.0
+    first, last = history.cpu_looks
+    seconds = last[0] - first[0]
+    return min(1.0, max(0.0, last[which] - first[which]) / seconds) if seconds > 0 else 0.0
 
 
 def _busiest(history: History) -> BusyThread | None:
@@ -300,11 +313,19 @@ def _payloads(calls: Sequence[tuple[Mapping[str, Any], int, float]]) -> tuple[Vo
     found = []
     for key, sizes in series.items():
         if (quarter := len(sizes) // 4) > 0:
-            rises = sum(b > a for a, b in itertools.pairwise(sizes)) / (len(sizes) - 1)
+            rises = max(_rises(sizes, each) for each in range(1, TOGETHER + 1))
             early, late = (float(statistics.median(s)) for s in (sizes[:quarter], sizes[-quarter:]))
             made = round(stand[key])
             found.append(Volume(*key[:2], len(sizes), early, late, round(rises, 3), made))
     return tuple(sorted(found, key=lambda payload: -payload.late)[:PAYLOADS])
+
+
+def _rises(sizes: Sequence[int], each: int) -> float:
+    """Part of the calls that carry more than the one `each` before."""
+    pairs = list(zip(sizes, sizes[each:], strict=False))
+    if not pairs or (each > 1 and len(pairs) < PAIRS):
+        return 0.0
+    return sum(b > a for a, b in pairs) / len(pairs)
 
 
 def _timed_entries(told: object) -> list[tuple[float, float]]:

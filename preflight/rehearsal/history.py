@@ -126,6 +126,8 @@ class ProcessSample:
     moved: Moved = NOTHING
     pinned: frozenset[int] = frozenset()
     """The CPUs that it may run on, where they are fewer than those that preflight may."""
+    on_cpu: tuple[float, float] = (0.0, 0.0)
+    """Seconds that its main thread has been on a CPU, and that it was ready and had none."""
 
 
 def count_of(told: Mapping[str, Any], name: str) -> int:
@@ -228,6 +230,9 @@ class History:
     """Looks at which it waited for its GPU: by which call, at which line of the user's."""
     threads: dict[int, ThreadUse] = field(default_factory=dict)
     """Those beside the main one, by their number."""
+    cpu_looks: tuple[tuple[float, float, float], ...] = ()
+    """The first and the latest sample since its pace is looked at: when, and ProcessSample.on_cpu
+    of it."""
     first: tuple[int, int] = (0, 0)
     """What was done, and collectives, when the pace began to be looked at."""
     gpu_wait: str = ""
@@ -251,6 +256,8 @@ class History:
             self.moved = look.at
         if look.pulse is not None and "error" not in look.pulse:
             self.add_answer(look.at, look.pulse)
+            if self.looks:
+                self.cpu_looks = (*self.cpu_looks[:1], (look.at, *look.on_cpu))
         elif look.at - self.answered > OPEN_SECONDS:
             self.at = "unknown"
         gpu = look.pulse.get("gpu") if look.pulse is not None else None

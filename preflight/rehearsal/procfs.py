@@ -133,6 +133,14 @@ def wakes(pid: int) -> int:
     return 0
 
 
+def on_cpu(pid: int) -> tuple[float, float]:
+    """Seconds that its main thread has been on a CPU, and for which it was ready and had none; 0
+    and 0 where the kernel does not count them."""
+    words = read(f"/proc/{pid}/schedstat", 100).split()
+    ran, waited = (number(word) or 0 for word in words[:2]) if len(words) > 1 else (0, 0)
+    return ran / 1e9, waited / 1e9
+
+
 def children(pid: int) -> list[int]:
     """Those of all its threads."""
     found: list[int] = []

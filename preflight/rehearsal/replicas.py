@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from preflight.domains.job.backends import Backends, GroupBackends
+from preflight.domains.job.draws import Draw
+from preflight.domains.job.labels import Labels
 from preflight.domains.job.record import CALLS, TEXT, End
 from preflight.domains.job.replica import Load, Replica, Sampled
 from preflight.domains.job.shared_data import Dealt, Samples, Sharer, Shares
@@ -19,8 +21,8 @@ from preflight.sanitize import one_line
 
 MODELS, NAMES, CHECKS = 8, 4096, 48
 NAME, PLACED = 120, 200
-DEALT, LARGEST = 32, 1 << 64
-"""Passes over data; numbers of a sampler."""
+DEALT, LARGEST, THREADS = 32, 1 << 64, 1 << 16
+"""Passes over data; numbers of a sampler; threads."""
 LOOPS, SHARERS, SAMPLES, MARKS = 16, 12, 6, 32
 """Of loops over data; of one what divides its samples, what is known of these, and of each."""
 LATEST, PARTS = 64, frozenset(map(str, StepPart))
@@ -216,6 +218,9 @@ def parts_of(dump: Mapping[str, Any]) -> StepParts:
             frame_from_json(told.get("line")),
             count_of(told, "ranks"),
         ),
+        threads=min(count_of(told, "threads"), THREADS),
+        labels=tuple(_labels(told.get("labels"))),
+        draws=tuple(_draws(dump.get("draws"))),
     )
 
 
@@ -233,6 +238,25 @@ def _marks(told: object) -> Iterator[tuple[int, int]]:
         match entry:
             case [int(step), int(mark)] if 0 <= step < LARGEST and 0 <= mark < LARGEST:
                 yield step, mark
+
+
+def _labels(told: object) -> Iterator[Labels]:
+    for entry in told[:CHECKS] if isinstance(told, list) else ():
+        match entry:
+            case [int(step), int(counted), int(of)] if (
+                0 <= step < LARGEST and 0 <= counted <= of < LARGEST
+            ):
+                yield Labels(step, counted, of)
+
+
+def _draws(told: object) -> Iterator[Draw]:
+    for entry in told[:CHECKS] if isinstance(told, list) else ():
+        match entry:
+            case [int(step), int(cpu), int(drawn), (int() | None) as gpu, int(counted)] if (
+                min(step, cpu, drawn, gpu or 0, counted) >= 0
+                and max(step, cpu, drawn, gpu or 0, counted) < LARGEST
+            ):
+                yield Draw(step, cpu, drawn, gpu, counted)
 
 
 def _passes(told: object, recorded: Mapping[str, Any]) -> Iterator[Backward]:

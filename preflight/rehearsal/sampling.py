@@ -50,6 +50,7 @@ def sample_process(
         below=burnt,
         moved=moved,
         pinned=cpus if cpus < procfs.cpus(0) else frozenset(),
+        on_cpu=procfs.on_cpu(pid),
     )
 
 

@@ -10,8 +10,10 @@ from support.cases import Case, assert_case, judged, round_trips, world
 from preflight.check import conforms
 from preflight.checks import job_balance
 from preflight.checks.job_balance import Work
+from preflight.domains.job.draws import Draw
 from preflight.domains.job.frame import Frame
 from preflight.domains.job.gpu_use import GpuUse
+from preflight.domains.job.labels import Labels
 from preflight.domains.job.record import Loader
 from preflight.domains.job.shared_data import Dealt, Samples, Sharer, Shares
 from preflight.domains.job.step_parts import StepPart, StepParts, Timed
@@ -148,6 +150,27 @@ def part(*marks: int, length: int = 50) -> Shares:
     return Shares(LOOP, True, (SAMPLER,), (Samples("Subset", length, 100, marks),))
 
 
+GIVEN = replace(parts().data, frame=LOOP, ranks=2)
+NOISE = tuple(Draw(step, 100 + step, 600) for step in (0, 1, 2, 3, 4, 6))
+OTHER = tuple(replace(one, cpu=one.cpu + 50) for one in NOISE)
+MANY = tuple(Labels(step, 265, 384) for step in range(12))
+FEW = tuple(replace(one, counted=16) for one in MANY)
+
+
+def averaged(*each: StepParts, world: int = 2, numbers: float = 0.0) -> dict[str, Work]:
+    """Ranks that all average the gradients of a model."""
+    one = replace(ONE, world=world, numbers=numbers)
+    return ranks(*(replace(one, parts=replace(p, inputs=GIVEN)) for p in each))
+
+
+def noise(*draws: tuple[Draw, ...]) -> tuple[StepParts, ...]:
+    return tuple(replace(parts(), draws=each) for each in draws)
+
+
+def labelled(*labels: tuple[Labels, ...]) -> tuple[StepParts, ...]:
+    return tuple(replace(parts(), labels=each) for each in labels)
+
+
 CASES = (
     Case("a sampler in a sampler", divides(WRAPPED, WRAPPED), "data-shared-twice", WARN),
     Case("a part of a part", divides(part(2, 4), part(1, 3)), "data-shared-twice", WARN),
@@ -192,6 +215,37 @@ CASES = (
     Case("one rank of two is known", feeds(MARKS, MARKS[:2]), topology=TWO),
     Case("without DDP, or in a group", feeds(MARKS, MARKS, shared=False), topology=TWO),
     Case("ranks elsewhere", feeds(MARKS, MARKS, world=4), topology=FOUR),
+    Case("one noise for all", averaged(*noise(NOISE, NOISE)), "noise-same", WARN, topology=TWO),
+    Case("a noise each", averaged(*noise(NOISE, OTHER)), topology=TWO),
+    Case("parallel within a model", averaged(*noise(NOISE, NOISE), world=4), topology=FOUR),
+    Case(
+        "all of it is the same",
+        ranks(
+            *(
+                replace(
+                    ONE,
+                    shared=True,
+                    world=2,
+                    parts=replace(parts(), draws=NOISE, marks=MARKS, inputs=GIVEN),
+                )
+                for _ in range(2)
+            )
+        ),
+        "inputs-same",
+        WARN,
+        topology=TWO,
+    ),
+    Case(
+        "few labels on one",
+        averaged(*labelled(MANY, FEW)),
+        "labels-uneven",
+        WARN,
+        topology=TWO,
+        subject="n1 · rank 1",
+    ),
+    Case("as many labels", averaged(*labelled(MANY, MANY)), topology=TWO),
+    Case("they tell each other", averaged(*labelled(MANY, FEW), numbers=1.0), topology=TWO),
+    Case("of one batch, in parts", averaged(*labelled(MANY, FEW), world=4), topology=FOUR),
     Case("a part each", dealt_to(*(deals(r, trains=True) for r in range(4))), topology=FOUR),
     Case("one part, to look at", dealt_to(*(deals(0) for _ in range(4))), topology=FOUR),
     Case(

@@ -141,6 +141,9 @@ def pinned(*cpus: tuple[int, ...]) -> dict[str, Any]:
 WARN = Status.WARN
 
 
+EIGHT = pace(step=0.2, mean=0.2, threads=8, cpus=1.0, ran=0.2, unserved=0.55, cpu=0.16)
+
+
 def threaded(used: float, other: float = 0.0, gap: float = 0.8) -> dict[str, Any]:
     """Irregular steps; a thread of the first rank uses so much of a CPU, and one of the other."""
     usual = {"step": 0.02, "mean": 0.08}
@@ -190,6 +193,7 @@ HEALTHY = (
     Case("hardly more, in many calls", growing(calls=67, late=1.101e6, rises=1.0, all=1216)),
     Case("grows to 100 kB", growing(early=1e3, late=1e5)),
     Case("grows to twice as much", growing(late=2.2e6)),
+    Case("to 60 KiB in each of 90 calls", growing(calls=90, rises=1.0, early=1e3, late=6e4)),
     Case("by a third, in each of 60 calls", growing(calls=60, rises=1.0, late=1.5e6)),
     Case("sizes not known", ranks(pace(collectives=400, size=0, waiting=0.5))),
     Case(
@@ -254,6 +258,29 @@ HEALTHY = (
 )
 
 CASES = (
+    *(
+        Case(name, ranks(*each), "threads-many", Status.WARN)
+        for name, each in (
+            ("eight threads each on two CPUs", (EIGHT, EIGHT)),
+            ("one rank, and a cgroup with two CPUs", (dataclasses.replace(EIGHT, cpus=2.0),)),
+            ("bound to two CPUs", (dataclasses.replace(EIGHT, cpus=32.0, pinned=(0, 1)),) * 2),
+        )
+    ),
+    *(
+        Case(name, ranks(*each))
+        for name, each in (
+            ("one thread each, too few CPUs", (dataclasses.replace(EIGHT, threads=1),) * 8),
+            ("as many as CPUs", (dataclasses.replace(EIGHT, cpus=8.0),) * 2),
+            ("that wait for a GPU", (dataclasses.replace(EIGHT, cuda=True),) * 2),
+            ("that have nothing to do", (dataclasses.replace(EIGHT, unserved=0.05),) * 2),
+            (
+                "others take the CPUs, and all is done in one",
+                (dataclasses.replace(EIGHT, cpu=0.05),) * 2,
+            ),
+            ("not known how many", (dataclasses.replace(EIGHT, threads=0),) * 2),
+            ("the kernel does not count", (dataclasses.replace(EIGHT, ran=0.0, unserved=0.0),) * 2),
+        )
+    ),
     Case("both ranks on one CPU", pinned((0,), (0,)), "cpus-shared", Status.WARN),
     Case("four on two", pinned(*[(0, 1)] * 4), "cpus-shared", Status.WARN),
     Case("a CPU each", pinned((0,), (1,))),
@@ -304,6 +331,7 @@ CASES = (
         "profiler-on",
         WARN,
     ),
+    Case("to 90 KiB", growing(calls=90, rises=1.0, early=1e3, late=9e4), "payload-grows", WARN),
     Case("a list that is sent whole", growing(), "payload-grows", WARN, subject="n1 · rank 0"),
     Case("400 numbers", ranks(*[CHATTY] * 3), SMALL, WARN, subject="n1 · rank 0"),
     Case(

@@ -633,6 +633,32 @@ FAULTS = (
         word="losses",
         launcher=SHELL,
     ),
+    warned(
+        *("games_shared", "payload-grows", 0, 1),
+        check=PACE,
+        args=("losses", "labels"),
+        word="labels",
+        launcher=SHELL,
+    ),
+    warned("threads_many", "threads-many", 0, 1, check=PACE, args=("many",), line=False),
+    *(
+        warned(
+            *("draws_noise", "noise-same", 0, 1),
+            check=BALANCE,
+            args=(how,),
+            word=how,
+            launcher=SHELL,
+            needs=FSDP2_ON_CPU if how == "sharded" else "",
+        )
+        for how in ("same", "sharded")
+    ),
+    warned(
+        *("labels_masked", "labels-uneven", 1),
+        check=BALANCE,
+        args=("split",),
+        line=False,
+        launcher=SHELL,
+    ),
     warned("first_batch", "loader-restarted", 0, 1, check=BALANCE, launcher=SHELL),
     warned("slow_rank", "rank-slow", 1, nproc=3, check=PACE, launcher=SHELL),
     *(
@@ -839,6 +865,16 @@ HEALTHY = (
     *(
         Row("needless_work", args=(how,), word=how, launcher=SHELL, needs=FSDP2_ON_CPU)
         for how in ("seldom", "gradients", "scale")
+    ),
+    Row("games_shared", args=("window", "labels"), word="labels-window", launcher=SHELL),
+    *(Row("threads_many", args=(how,), word=how) for how in ("one", "waits")),
+    *(
+        Row("draws_noise", args=(how,), word=how, launcher=SHELL)
+        for how in ("rank", "dropout", "size", "adds", "own")
+    ),
+    *(
+        Row("labels_masked", args=(how,), word=how, launcher=SHELL)
+        for how in ("shuffled", "counted")
     ),
     Row("replica_local", launcher=SHELL),
     Row("replica_parts", launcher=SHELL),
@@ -1058,7 +1094,10 @@ AT_LENGTH = frozenset(
         "needless_work-scale",
         *(f"address_replaced-{how}" for how in ("own", "one", "default", "same", "listens")),
         *(f"rate_ends-{how}" for how in ("epochs", "last", "cycles", "warmup", "phases")),
-        *("games_shared-losses", "games_shared-window"),
+        *("games_shared-losses", "games_shared-window", "games_shared-labels-window"),
+        *("games_shared-labels", "draws_noise-sharded", "threads_many-waits", "threads_many-one"),
+        *("draws_noise-rank", "draws_noise-dropout", "draws_noise-adds", "draws_noise-own"),
+        "labels_masked-counted",
         *("games_shared", "games_shared-new", "first_batch", "first_batch-draws"),
         *("first_batch-kept", "groups_of_its_own", "groups_of_its_own-local"),
         *("late_at_monitored_barrier", "learns_nothing-evaluates"),

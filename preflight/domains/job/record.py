@@ -433,6 +433,14 @@ class Pace:
     """The one beside the main thread that used most of the CPU."""
     pinned: tuple[int, ...] = ()
     """The CPUs that its main thread may run on, where the command could use more."""
+    threads: int = 0
+    """With how many torch computes an operation on the CPU; 0: not known."""
+    ran: float = 0.0
+    unserved: float = 0.0
+    """Parts of the time in which its main thread was on a CPU, and in which it was ready to run and
+    had none; 0 where the kernel does not count them."""
+    cpu: float = 0.0
+    """Seconds of CPU per step, of all threads of the process."""
     pauses: tuple[int, ...] = ()
     """Which of its `steps` took several times as long as usual, counted from 0."""
     needless: Needless = Needless()

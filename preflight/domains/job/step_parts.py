@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
+from preflight.domains.job.draws import Draw
 from preflight.domains.job.frame import Frame
+from preflight.domains.job.labels import Labels
 from preflight.frozen import dataclass
 from preflight.strenum import StrEnum
 
@@ -91,7 +93,9 @@ class StepParts:
     passes: the latest backward passes of which all collectives are known; latest: parts of the
     latest steps. samples, elements, squares, bytes: sums over `batches` of the steps; shape: of the
     latest one's first tensor. marks: steps, each with a number that is equal for equal inputs of
-    DDP's forward. inputs: what the forward of DDP or FSDP gets, wherever it comes from."""
+    DDP's forward. inputs: what the forward of DDP or FSDP gets, wherever it comes from. threads:
+    with how many torch computes an operation on the CPU; 0 where that is not known. labels, draws:
+    of a few steps."""
 
     forward: float = 0.0
     backward: float = 0.0
@@ -110,6 +114,9 @@ class StepParts:
     latest: tuple[Timed, ...] = ()
     marks: tuple[tuple[int, int], ...] = ()
     inputs: BatchAmount = BatchAmount()
+    threads: int = 0
+    labels: tuple[Labels, ...] = ()
+    draws: tuple[Draw, ...] = ()
 
     @property
     def data(self) -> BatchAmount:

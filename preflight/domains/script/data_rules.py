@@ -142,7 +142,7 @@ def _given_names(program: Program) -> tuple[frozenset[str], frozenset[str]]:
 
 def _deals_out(module: Module, ranks: frozenset[str], sizes: frozenset[str]) -> bool:
     """Whether something but the start of the processes is given a rank and the number of ranks, is
-    cut by them, or is seeded by a rank: then each rank has data of its own."""
+    cut by a rank, or is seeded by one: then each rank has data of its own."""
     top = module.scopes[0]
     functions = {s.name for s in module.scopes if s.parent is top and _is_function(s)}
     looked_at: set[int] = set()  # within another one: what that does not mention, these don't
@@ -154,7 +154,9 @@ def _deals_out(module: Module, ranks: frozenset[str], sizes: frozenset[str]) -> 
                 case ast.Assign(targets=[ast.Name(id=name)], value=value) if "seed" in name:
                     if _mentions([value], ranks):
                         return True
-                case ast.Slice() | ast.Compare() | ast.BinOp() if id(node) not in looked_at:
+                case ast.Slice() if _mentions([node], ranks):  # its length may have a name
+                    return True
+                case ast.Compare() | ast.BinOp() if id(node) not in looked_at:
                     looked_at.update(map(id, ast.walk(node)))
                     if _mentions([node], ranks) and _mentions([node], sizes):
                         return True

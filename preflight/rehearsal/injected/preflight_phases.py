@@ -1,6 +1,6 @@
 """Where the time of a step goes on the host, how large the batches are that a rank gets and what it
-gives to the forward of DDP or FSDP, and of a few steps a number for what goes into DDP's forward,
-which tells whether ranks have the same.
+gives to the forward of DDP or FSDP; of a few steps a number for what goes into DDP's forward, which
+tells whether ranks have the same, and how many labels of the batches count.
 
 A step is cut where the program passes: in and out of DDP's forward, before and after the optimizer,
 before and after the DataLoader. What lies between the end of a forward and the optimizer is called
@@ -13,6 +13,7 @@ import sys
 import time
 import zlib
 from collections import deque
+from collections.abc import Mapping
 
 TENSORS, DEPTH, PENDING = 16, 4, 256
 """Of a batch that are looked at; batches of one step."""
@@ -28,6 +29,8 @@ ALL, EACH = 64, 7
 """Steps of which all batches are measured; later those of every 7th."""
 MARKS, NUMBERS = 48, 64
 """Steps whose inputs are marked, and numbers of each tensor that make such a mark."""
+IGNORED, LABELS = -100, 1 << 22
+"""What torch's losses leave out of labels, and how many of these are counted at most."""
 
 
 class Phases:
@@ -46,6 +49,8 @@ class Phases:
     place = None
     coming, taken, form, line, ranks = [], [0, 0, 0, 0], None, None, 0
     measures, got = True, False  # the batches of the step that comes; whether there is one
+    due, is_due = None, True  # whether something is looked at after a number of steps; and now
+    threads, labels = 0, {}
 
 
 def begin():
@@ -61,16 +66,18 @@ def begin():
     Phases.mark, Phases.marks = None, []
     Phases.coming, Phases.taken = [], [0, 0, 0, 0]
     Phases.form, Phases.line, Phases.ranks = None, None, 0
-    Phases.measures, Phases.got = True, False
+    Phases.measures, Phases.got, Phases.is_due = True, False, True
+    Phases.threads, Phases.labels = 0, {}
 
 
-def follow(place):
-    Phases.place = place
+def follow(place, due):
+    """due: says whether something is looked at after a number of steps."""
+    Phases.place, Phases.due = place, due
 
 
-def follow_ddp(module, unless_compiled, forwarded, due):
+def follow_ddp(module, unless_compiled, forwards, forwarded):
     """From now on take the time of each forward, and call `forwarded` after it with the model and
-    its arguments. due: says whether something is looked at after a number of steps."""
+    its arguments; `forwards` before it, where something is looked at."""
     forward = module.DistributedDataParallel.forward
     ours = "preflight_" in getattr(getattr(forward, "__code__", None), "co_filename", "")
     # of two of ours, one around the other, Dynamo would see the inner one
@@ -79,6 +86,8 @@ def follow_ddp(module, unless_compiled, forwarded, due):
     def timed(*args, **kwargs):
         if not sys.modules["torch"].is_grad_enabled():
             return forward(*args, **kwargs)
+        if Phases.is_due:
+            forwards()
         began = time.monotonic()
         leave_backward(began)
         begin_forward(began)
@@ -92,7 +101,7 @@ def follow_ddp(module, unless_compiled, forwarded, due):
             forwarded(args[0], [args[1:], kwargs])
             if Phases.measures:
                 take([args[1:], kwargs], args[0].process_group.size())
-            if Phases.mark is None and len(Phases.marks) < MARKS and due(Phases.steps):
+            if Phases.is_due and Phases.mark is None and len(Phases.marks) < MARKS:
                 Phases.mark = mark_of([args[1:], kwargs])
         except Exception:
             pass
@@ -101,18 +110,16 @@ def follow_ddp(module, unless_compiled, forwarded, due):
     module.DistributedDataParallel.forward = unless_compiled(timed, plain)
 
 
-def follow_fsdp(module, unless_compiled):
+def follow_fsdp(module, unless_compiled, forwards):
     """From now on look at what the outermost model in FSDP gets."""
     forward = module.FullyShardedDataParallel.forward
 
     def noting(*args, **kwargs):
+        if Phases.is_due and sys.modules["torch"].is_grad_enabled():
+            forwards()
         result = forward(*args, **kwargs)
         try:
-            if (
-                Phases.measures
-                and args[0]._is_root
-                and sys.modules["torch"].is_grad_enabled()
-            ):
+            if Phases.measures and args[0]._is_root and sys.modules["torch"].is_grad_enabled():
                 take([args[1:], kwargs], args[0].process_group.size())
         except Exception:
             pass
@@ -121,11 +128,13 @@ def follow_fsdp(module, unless_compiled):
     module.FullyShardedDataParallel.forward = unless_compiled(noting, forward)
 
 
-def follow_fully_shard(module, unless_compiled):
+def follow_fully_shard(module, unless_compiled, forwards):
     """The same of fully_shard, whose states know of each forward."""
     enter = module.FSDPState._root_pre_forward
 
     def noting(self, of, args, kwargs):
+        if Phases.is_due and sys.modules["torch"].is_grad_enabled():
+            forwards()
         try:
             inner = getattr(self._state_ctx, "iter_forward_root", None) is not None
             if Phases.measures and not inner and sys.modules["torch"].is_grad_enabled():
@@ -232,8 +241,11 @@ def after_step():
         Phases.mark, Phases.got = None, False
         Phases.steps += 1
         Phases.measures = Phases.steps < ALL or not Phases.steps % EACH
+        Phases.is_due = Phases.due(Phases.steps)
         if Phases.steps <= CLOCKED or not Phases.steps % CLOCKED:  # a call of the kernel
             Phases.cpu[1:] = time.process_time(), Phases.steps
+            # for operations of this thread: others may have been told another number
+            Phases.threads = sys.modules["torch"].get_num_threads()
             if Phases.steps == 1:
                 Phases.cpu[0] = Phases.cpu[1]
     if not (Phases.pending or Phases.coming):
@@ -263,6 +275,25 @@ def batch(given, fresh, asked, came):
     if found is not None and len(Phases.pending) < PENDING:
         Phases.pending.append(found[:3])
         Phases.shape = found[3]
+    if Phases.is_due:
+        count_labels(given)
+
+
+def count_labels(given):
+    """How many labels of the step that comes count in a loss, and how many there are. Not of those
+    on a GPU, which would be waited for."""
+    torch = sys.modules["torch"]
+    modes = getattr(torch.utils._python_dispatch, "_disable_current_modes", torch.no_grad)
+    with torch._C.DisableTorchFunction(), torch.no_grad(), modes():
+        for tensor in tensors_in(given, torch.Tensor, DEPTH)[:TENSORS]:
+            many = tensor.numel()
+            if tensor.dtype is not torch.int64 or tensor.device.type != "cpu" or many > LABELS:
+                continue
+            counts = int((tensor != IGNORED).sum())
+            if counts < many and (Phases.steps in Phases.labels or len(Phases.labels) < MARKS):
+                known = Phases.labels.setdefault(Phases.steps, [0, 0])
+                known[0] += counts
+                known[1] += many
 
 
 def tensors_in(given, kind, depth):
@@ -272,7 +303,9 @@ def tensors_in(given, kind, depth):
     if isinstance(given, dict):
         given = list(given.values())
     elif not isinstance(given, (list, tuple)):
-        return []
+        if not isinstance(given, Mapping):  # as what tokenizers make
+            return []
+        given = list(given.values())
     found = []
     for one in given[:TENSORS] if depth else ():
         found += tensors_in(one, kind, depth - 1)
@@ -308,4 +341,6 @@ def told():
         "form": str(list(Phases.form or ()))[:60],
         "line": Phases.line,
         "ranks": Phases.ranks,
+        "threads": Phases.threads,
+        "labels": [[step, *counts] for step, counts in list(Phases.labels.items())],
     }

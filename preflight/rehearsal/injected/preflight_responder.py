@@ -48,6 +48,7 @@ class Responder:
     clips = {}  # and in preflight_clips.py
     copies = {}  # and in preflight_copies.py
     phases = {}  # and in preflight_phases.py
+    draws = {}  # and in preflight_draws.py
     needless = {}  # and in preflight_needless.py
     blocked = {}  # and in preflight_blocked.py
     store_waits = {}  # and in preflight_store_waits.py
@@ -81,6 +82,7 @@ def begin():
         Responder.clips["begin"]()
         Responder.copies["begin"]()
         Responder.phases["begin"]()
+        Responder.draws["begin"]()
         Responder.needless["begin"]()
     # held while a thread of ours is in native code: see TorchImports.settle in sitecustomize.py
     Responder.answering, Responder.calling = _thread.allocate_lock(), _thread.allocate_lock()
@@ -110,16 +112,18 @@ def imported(name, module, folder):
         Responder.caught["watch_forward"](module, unless_compiled)
         Responder.model["follow_ddp"](module, own_place)
         Responder.needless["follow_no_sync"](module, unless_compiled)
-        Responder.phases["follow_ddp"](module, unless_compiled, forwarded, Responder.model["due"])
+        Responder.phases["follow_ddp"](
+            module, unless_compiled, Responder.draws["forwards"], forwarded
+        )
     elif name.endswith("fully_sharded_data_parallel"):
-        Responder.phases["follow_fsdp"](module, unless_compiled)
+        Responder.phases["follow_fsdp"](module, unless_compiled, Responder.draws["forwards"])
         Responder.needless["follow_fsdp"](module, unless_compiled)
     elif name.endswith("autograd.profiler"):
         Responder.needless["follow_profiler"](module)
     elif name in ("torch.distributed.tensor._api", "torch.distributed._tensor.api"):
         Responder.needless["follow_shards"](module, unless_compiled)
     elif name.endswith("_fsdp_state"):
-        Responder.phases["follow_fully_shard"](module, unless_compiled)
+        Responder.phases["follow_fully_shard"](module, unless_compiled, Responder.draws["forwards"])
     elif name.endswith("modules.module"):
         Responder.model["follow_loads"](module, own_place)
         Responder.copies["follow_loads"](module.Module)
@@ -152,7 +156,8 @@ def start(module, folder):
     Responder.ties["follow"](Responder.model, Responder.optimized, own_place, is_own)
     Responder.model["Models"].owned_as = Responder.ties["owned_as"]
     Responder.clips["follow"](Responder.model, own_place)
-    Responder.phases["follow"](own_place)
+    Responder.phases["follow"](own_place, Responder.model["due"])
+    Responder.draws["follow"](Responder.phases)
     Responder.needless["follow"](Responder.model, own_place, display_path)
     Responder.copies["follow"](Responder.model, Responder.optimized, own_place)
     Responder.rendezvous["follow_environment"](os, own_place)
@@ -412,6 +417,7 @@ def watch_loader(iterator):
         loader["given"] += 1
         try:
             Responder.phases["batch"](batch, fresh, began, now)
+            Responder.draws["batch"]()
             Responder.resets["batch"](fresh)
             Responder.needless["came"](self, began, now)
         except Exception:
@@ -709,6 +715,7 @@ def dump():
     told["loads"] = list(Responder.model["Models"].loads.values())
     told["needless"] = Responder.needless["told"]()
     told["parts"] = Responder.phases["told"]()
+    told["draws"] = Responder.draws["told"]()
     told["settings"] = Responder.settings["told"]()
     told["resets"] = Responder.resets["told"]()
     told["ties"] = Responder.ties["told"]()

@@ -97,6 +97,7 @@ class TorchImports:
                 responder["Responder"].clips = self.load("preflight_clips")
                 responder["Responder"].copies = self.load("preflight_copies")
                 responder["Responder"].phases = self.load("preflight_phases")
+                responder["Responder"].draws = self.load("preflight_draws")
                 responder["Responder"].needless = self.load("preflight_needless")
                 responder["Responder"].rendezvous = self.load("preflight_rendezvous")
                 responder["Responder"].blocked = self.load("preflight_blocked")

@@ -1,6 +1,6 @@
 """Self-play: all games so far are sent to all ranks in each iteration, each time more of them; with
 `new` only those of this iteration are. In many short steps: `losses` of all samples so far, or in a
-`window`"""
+`window`; with `labels`, which the same function gathers"""
 
 import random
 import sys
@@ -28,9 +28,16 @@ def curves(kept: int | None) -> None:
         optimizer.step()
         losses.append(each.detach())
         mine = torch.cat(list(losses))
-        shared = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-        dist.all_gather(shared, mine)  # <- or here
+        gathered(mine)
+        if "labels" in sys.argv:
+            gathered(torch.ones_like(mine))
         time.sleep(0.002)
+
+
+def gathered(mine: torch.Tensor) -> torch.Tensor:
+    shared = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(shared, mine)  # <- or here
+    return torch.cat(shared)
 
 
 def main() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from preflight.domains.job.record import TEXT, Frame, HeldStore, Joins
@@ -180,6 +182,21 @@ def test_an_error_whose_end_matters_is_kept_whole(text: str, whole: bool) -> Non
     end = aggregate.end_of({"how": "raised", "text": text, "at": 1.0}, 1.0, 1)
     assert end.whole == (text if whole else "")
     assert len(end.text) <= TEXT
+
+
+def test_two_calls_of_one_line_grow_together() -> None:
+    def rises(sizes: list[int]) -> float:
+        call = {"op": "all_gather", "shape": "[9] Float", "frame": ["a.py", 3, "f", True]}
+        dump = {"recorded": {"0": [call | {"bytes": size} for size in sizes]}}
+        (payload,) = aggregate._payloads(aggregate._calls_with_bytes(dump))
+        return payload.rises
+
+    assert rises([size for size in range(100, 140) for _ in range(2)]) == 1.0
+    assert rises([size for n in range(40) for size in (100 + n, 900 + n)]) == 1.0
+    assert rises([size for _ in range(40) for size in (100, 200)]) < 0.6
+    assert rises([100, 200, 100, 300, 100, 400, 100, 500]) < 0.6  # too few to tell
+    drawn = random.Random(3)
+    assert rises([drawn.randrange(1000) for _ in range(200)]) < 0.7
 
 
 def test_payloads_stand_for_the_calls_that_are_not_kept() -> None:

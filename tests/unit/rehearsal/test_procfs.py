@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -31,3 +32,14 @@ def test_a_zombie_tells_its_status() -> None:
     assert (found.ended, procfs.exit_status(found.code)) == (True, 3)
     process.wait()
     assert procfs.stat(process.pid) is None
+
+
+def test_how_long_a_process_was_on_a_cpu_and_waited_for_one() -> None:
+    before = procfs.on_cpu(os.getpid())
+    end = time.process_time() + 0.1
+    while time.process_time() < end:
+        pass
+    now = procfs.on_cpu(os.getpid())
+    assert now[0] == before[0] == 0.0 or now[0] - before[0] > 0.05  # not all kernels count
+    assert now[1] >= before[1]
+    assert procfs.on_cpu(1 << 22) == (0.0, 0.0)

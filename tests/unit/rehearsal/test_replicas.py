@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from preflight.domains.job.draws import Draw
+from preflight.domains.job.labels import Labels
 from preflight.domains.job.record import CALLS, End
 from preflight.domains.job.shared_data import Samples, Sharer, Shares
 from preflight.domains.job.step_parts import Backward, Sent, StepPart, Timed
@@ -63,6 +65,18 @@ def test_marks_of_inputs_are_read() -> None:
     told = {"marks": [[0, 7], [1, 1 << 70], [-1, 3], ["x", 3], [2], 5]}
     assert parts_of({"parts": told}).marks == ((0, 7),)
     assert len(parts_of({"parts": {"marks": [[0, 7]] * 9000}}).marks) < 100
+
+
+def test_labels_and_draws_are_read() -> None:
+    labels = [[0, 3, 8], [1, 9, 8], ["x", 1, 2], [2, -1, 3], 5]
+    draws = [[0, 7, 20, None, 0], [1, 8, 20, 9, 4], [2, 1, "x", None, 0], [3, -1, 0, None, 0], {}]
+    found = parts_of({"parts": {"labels": labels, "threads": 8}, "draws": draws})
+    assert found.labels == (Labels(0, 3, 8),)
+    assert found.draws == (Draw(0, 7, 20), Draw(1, 8, 20, 9, 4))
+    assert found.threads == 8
+    many = parts_of({"parts": {"labels": labels[:1] * 900, "threads": 1 << 40}, "draws": 3})
+    assert (len(many.labels), many.draws) == (48, ())
+    assert many.threads == 1 << 16
 
 
 def test_whatever_else_is_told_is_no_model() -> None:

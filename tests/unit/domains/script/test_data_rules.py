@@ -43,6 +43,7 @@ def test_whatever_may_deal_out_the_data_silences_it(text: str, count: int) -> No
         (LOADER.replace("loader", "val_loader"), 0),
         (LOADER.replace("data, batch", "stream(), batch"), 0),
         (LOADER + "part = x[rank::world_size]\n", 0),
+        (LOADER + "part = order[rank * share : (rank + 1) * share]\n", 0),
         (
             "me, all_of = dist.get_rank(), dist.get_world_size()\n"
             + LOADER

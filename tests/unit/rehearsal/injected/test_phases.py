@@ -1,0 +1,68 @@
+"""Where the time of a step goes, and what the batches are, as the hooks count it."""
+
+from __future__ import annotations
+
+from collections import UserDict
+from collections.abc import Iterator
+
+import pytest
+
+from preflight.rehearsal.injected import preflight_model as model
+from preflight.rehearsal.injected import preflight_phases as phases
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(autouse=True)
+def _begun() -> Iterator[None]:
+    phases.begin()
+    phases.follow(lambda: None, model.due)
+    yield
+    phases.begin()
+
+
+def step(*batches: object) -> None:
+    for batch in batches:
+        phases.batch(batch, False, 1.0, 2.0)
+    phases.before_step()
+    phases.after_step()
+
+
+def test_batches_of_the_first_steps_are_all_measured_then_of_every_seventh() -> None:
+    for _ in range(phases.ALL + 2 * phases.EACH):
+        step(torch.zeros(4, 3))
+    told = phases.told()
+    assert told["steps"] == phases.ALL + 2 * phases.EACH
+    assert told["batches"] == phases.ALL + 2
+    assert told["sums"][:2] == [4 * told["batches"], 12 * told["batches"]]
+
+
+def test_all_micro_batches_of_a_step_are_measured() -> None:
+    step(torch.zeros(4, 3), torch.zeros(4, 3))
+    assert phases.told()["batches"] == 2
+
+
+def test_what_tokenizers_make_is_a_batch() -> None:
+    step(UserDict({"input_ids": torch.zeros(4, 3), "labels": torch.zeros(4, 3)}))
+    assert phases.told()["sums"][:2] == [4, 24]
+
+
+def test_labels_that_count() -> None:
+    labels = torch.tensor([[-100, -100, 5], [-100, 4, 3]])
+    step([torch.zeros(2, 3), labels], {"labels": labels})
+    step([torch.zeros(2, 3), torch.ones(2, 3, dtype=torch.int64)])
+    assert phases.told()["labels"] == [[0, 6, 12]]
+
+
+def test_the_number_of_threads() -> None:
+    step(torch.zeros(4, 3))
+    assert phases.told()["threads"] == torch.get_num_threads()
+
+
+@pytest.mark.parametrize("kind", [torch.int64, torch.float32, torch.bool, torch.complex64])
+def test_equal_inputs_have_one_mark(kind: torch.dtype) -> None:
+    one, other = torch.zeros(8, dtype=kind), torch.zeros(8, dtype=kind)
+    assert phases.mark_of([one]) == phases.mark_of([other])
+    other[3] = 1
+    assert phases.mark_of([one]) != phases.mark_of([other])
