@@ -51,7 +51,8 @@ def forwards():
         return
     try:
         cpu, gpu = states()
-        look = [Draws.phases["Phases"].steps, stands_for(cpu), given(before[0], cpu), None, 0]
+        phases = Draws.phases["Phases"]
+        look = [phases.steps - phases.since, stands_for(cpu), given(before[0], cpu), None, 0]
         if gpu is not None and before[1] is not None and gpu[0] == before[1][0]:
             look[3:] = stands_for(gpu), max(0, gpu[1] - before[1][1])
         Draws.looks.append(look)

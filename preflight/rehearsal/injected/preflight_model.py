@@ -34,7 +34,7 @@ class Models:
     steps = 0
     other = None  # the optimizer that made the latest steps beside the clock
     others = 0  # and how many
-    place = seconds = None
+    place = seconds = restarted = None
     owned_as = None  # of preflight_ties.py
     loads = {}  # of models that a state dict was loaded into without strict, and took nothing of it
 
@@ -133,6 +133,8 @@ def wrapped(original, ddp, args, kwargs):
     if not entry.options["own_group"] and all(one.kind != "ddp" for one in Models.entries):
         # all ranks are here; what one has trained alone before, such as a teacher, is its own
         Models.entries, Models.clock, Models.steps, Models.others = [], None, 0, 0
+        if Models.restarted is not None:
+            Models.restarted()
     shared = kwargs.get("broadcast_buffers", args[4] if len(args) > 4 else None)
     if shared or shared is None:
         entry.placed = placed_buffers(model)

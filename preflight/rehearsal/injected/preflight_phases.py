@@ -37,7 +37,7 @@ class Phases:
     """What is known in this process. There is one."""
 
     forward = backward = optimizer = 0.0
-    steps = batches = forwards = 0
+    steps = since = batches = forwards = 0
     ended = began = at = stepped = waited = 0.0
     cpu = [0.0, 0.0, 0]
     between = deque(maxlen=BETWEEN)
@@ -56,7 +56,7 @@ class Phases:
 def begin():
     """A child by fork has done nothing yet."""
     Phases.forward = Phases.backward = Phases.optimizer = 0.0
-    Phases.steps = Phases.batches = Phases.forwards = 0
+    Phases.steps = Phases.since = Phases.batches = Phases.forwards = 0
     Phases.ended = Phases.began = Phases.at = Phases.stepped = Phases.waited = 0.0
     Phases.cpu = [0.0, 0.0, 0]
     Phases.between = deque(maxlen=BETWEEN)
@@ -68,6 +68,14 @@ def begin():
     Phases.form, Phases.line, Phases.ranks = None, None, 0
     Phases.measures, Phases.got, Phases.is_due = True, False, True
     Phases.threads, Phases.labels = 0, {}
+
+
+def restart():
+    """A model is wrapped that all ranks have: what one of them has trained alone before, such as a
+    teacher, tells nothing of their batches."""
+    Phases.since, Phases.batches, Phases.sums, Phases.taken = Phases.steps, 0, [0] * 4, [0] * 4
+    Phases.pending, Phases.coming, Phases.marks, Phases.labels = [], [], [], {}
+    Phases.mark, Phases.measures, Phases.got, Phases.is_due = None, True, False, True
 
 
 def follow(place, due):
@@ -237,11 +245,12 @@ def after_step():
         Phases.latest.append(("optimizer", Phases.began, Phases.stepped))
         Phases.began = 0.0
         if Phases.mark is not None and Phases.got:
-            Phases.marks.append([Phases.steps, Phases.mark])
+            Phases.marks.append([Phases.steps - Phases.since, Phases.mark])
         Phases.mark, Phases.got = None, False
         Phases.steps += 1
-        Phases.measures = Phases.steps < ALL or not Phases.steps % EACH
-        Phases.is_due = Phases.due(Phases.steps)
+        done = Phases.steps - Phases.since
+        Phases.measures = done < ALL or not done % EACH
+        Phases.is_due = Phases.due(done)
         if Phases.steps <= CLOCKED or not Phases.steps % CLOCKED:  # a call of the kernel
             Phases.cpu[1:] = time.process_time(), Phases.steps
             # for operations of this thread: others may have been told another number
@@ -289,9 +298,9 @@ def count_labels(given):
             many = tensor.numel()
             if tensor.dtype is not torch.int64 or tensor.device.type != "cpu" or many > LABELS:
                 continue
-            counts = int((tensor != IGNORED).sum())
-            if counts < many and (Phases.steps in Phases.labels or len(Phases.labels) < MARKS):
-                known = Phases.labels.setdefault(Phases.steps, [0, 0])
+            counts, done = int((tensor != IGNORED).sum()), Phases.steps - Phases.since
+            if counts < many and (done in Phases.labels or len(Phases.labels) < MARKS):
+                known = Phases.labels.setdefault(done, [0, 0])
                 known[0] += counts
                 known[1] += many
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.torch
 @pytest.fixture(autouse=True)
 def _begun() -> Iterator[None]:
     draws.begin()
-    draws.follow({"Phases": SimpleNamespace(steps=3, is_due=True)})
+    draws.follow({"Phases": SimpleNamespace(steps=5, since=2, is_due=True)})
     torch.manual_seed(5)
     torch.rand(3)
     yield

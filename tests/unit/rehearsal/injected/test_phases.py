@@ -43,6 +43,17 @@ def test_all_micro_batches_of_a_step_are_measured() -> None:
     assert phases.told()["batches"] == 2
 
 
+def test_what_a_rank_trains_before_ddp_wraps_the_model_is_its_own() -> None:
+    for _ in range(80):
+        step(torch.zeros(64, 3))
+    phases.restart()
+    for _ in range(3):
+        step(torch.zeros(4, 3), torch.full((2, 3), -100))
+    told = phases.told()
+    assert (told["steps"], told["batches"], told["sums"][0]) == (83, 6, 18)
+    assert [look[0] for look in told["labels"]] == [0, 1, 2]
+
+
 def test_what_tokenizers_make_is_a_batch() -> None:
     step(UserDict({"input_ids": torch.zeros(4, 3), "labels": torch.zeros(4, 3)}))
     assert phases.told()["sums"][:2] == [4, 24]
