@@ -384,7 +384,8 @@ NCCL = (
     _error(
         "collective mismatch error, local size",
         means="the two ends of a connection call collectives of another size: the ranks call "
-        "different ones, in another order, or NCCL cuts them differently by its settings or version",
+        "different ones, in another order, or NCCL cuts them differently by its settings or by "
+        "its version",
         findings="job.collectives:collective-mismatch job.collectives:order-swapped "
         "agree.env:setting-differs agree.software:nccl-differs",
     ),
@@ -773,8 +774,8 @@ PROCESSES = (
         *("enroot-switchroot: failed to execute", "enroot: failed to"),
         means="the container did not start on that node: what pyxis prints of its log says why, "
         "such as an image without a shell or one that was not imported whole",
-        do="srun --container-image=IMAGE --no-container-entrypoint true; enroot list; is there room "
-        "in ENROOT_DATA_PATH?",
+        do="srun --container-image=IMAGE --no-container-entrypoint true; enroot list; df -h "
+        "$ENROOT_DATA_PATH",
     ),
     _error(
         "Job credential expired",

@@ -63,8 +63,8 @@ LINES = {
     "srun: error: Task launch for 7.0 failed on node n3: Job credential expired": (
         "agree.clock:clock-skew-large"
     ),
-    "[W socket.cpp:752] [c10d] The IPv6 network addresses of ([fd00::7], 29500) cannot be retrieved "
-    "(gai error: -2 - Name or service not known).": "env.identity:address-malformed",
+    "[W socket.cpp:752] [c10d] The IPv6 network addresses of ([fd00::7], 29500) cannot be "
+    "retrieved (gai error: -2 - Name or service not known).": "env.identity:address-malformed",
     "Warning Evicted 3m kubelet The node was low on resource: ephemeral-storage. Threshold 1, ": (
         "host.storage:full"
     ),
