@@ -17,6 +17,16 @@ F = TypeVar("F", bound=Named)
 AT_LENGTH = frozenset(
     {
         # one machine
+        "MASTER_PORT dropped for n2, whose torchrun has no number",
+        "n3 starts torchrun without --rdzv-backend",
+        "n3 starts torchrun for two nodes",
+        "one of three torchruns does not come",
+        "torchrun's endpoint is the address of a bridge that all nodes have",
+        "GSP of a GPU does not answer, and NVML hangs",
+        "the file system of the checkpoints never answers",
+        "one of two nodes has no NVLink",
+        "one of five copies between two GPUs changes a bit",
+        "RANK and WORLD_SIZE count nodes, and each starts two processes, one after the other",
         "NVML takes longer to start than a quick run lasts",
         "a firewall drops what comes to MASTER_PORT",
         "rank 2 is stopped before it meets the others",
@@ -303,6 +313,8 @@ level, too."""
 HEALTHY_AT_LENGTH = frozenset(
     {
         "0.1 % is lost on one",
+        "a torchrun of c10d in a job of SLURM, at the second node",
+        "rules that count connections to MASTER_PORT, and let 64 pass",
         "0.2 % is lost on all",
         "a firewall that allows 200 connections",
         "a firewall that allows 400 new connections a second",
