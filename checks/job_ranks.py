@@ -188,7 +188,7 @@ FINDINGS = {
     "rendezvous-incomplete": for_author(
         headline="{seen}",
         cause="a node on which the command was not started or failed, a different --nnodes, "
-        "endpoint, port or --rdzv-id there, or the same --node-rank twice",
+        "endpoint, port or --rdzv-id there, the same --node-rank twice, or --standalone",
         means="torchrun prints nothing and fails after 10 minutes with RendezvousTimeoutError or "
         "'Timed out after 600 seconds waiting for clients'",
         now="{command}   on the node that is missing",

@@ -52,6 +52,8 @@ def launcher_joining(
     inside = any(f.function in FUNCTIONS or any(s in f.file for s in STAGES) for f in stack)
     if options.least < 2 or (stack and not inside):
         return Joining(LAUNCHER, since=since, error=problem)
+    if options.alone:
+        return Joining(LAUNCHER, since=since, size=options.least, alone=True)
     static = options.backend == "static"
     state = f"/torch.rendezvous.{options.run_id}"
     roles = [

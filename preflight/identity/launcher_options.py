@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from preflight.frozen import dataclass
-from preflight.identity.launchers import OPTIONS, meets_statically
+from preflight.identity.launchers import OPTIONS, meets_statically, standalone
 
 MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 PROGRAMS = ("torchrun",)
@@ -46,6 +46,7 @@ STATIC_ENDPOINT = {"master-addr": "127.0.0.1", "master-port": DEFAULT_PORTS["sta
 class LauncherOptions:
     """least    nodes that must come (MIN of --nnodes MIN:MAX; static waits for MAX)
     rank     its --node-rank, which only a static rendezvous heeds
+    alone    --standalone: its rendezvous is where no other node finds it, at a port of the kernel's
     words    the command as it was typed, without its interpreter
     """
 
@@ -56,6 +57,7 @@ class LauncherOptions:
     run_id: str
     rank: int
     words: tuple[str, ...]
+    alone: bool = False
 
     @property
     def place(self) -> str:
@@ -91,20 +93,22 @@ def launcher_options(argv: Sequence[str], environ: Mapping[str, str]) -> Launche
         return given.get(name) or environ.get(_variable(name), default)
 
     least, _, most = option("nnodes", DEFAULTS["nnodes"]).partition(":")
-    backend = option("rdzv-backend", "static")
-    endpoint = option("rdzv-endpoint")
+    alone = "standalone" in given or standalone(environ)
+    backend = "c10d" if alone else option("rdzv-backend", "static")
+    endpoint = "localhost:0" if alone else option("rdzv-endpoint")
     if not endpoint and backend == "static":
         endpoint = ":".join(option(name, value) for name, value in STATIC_ENDPOINT.items())
     host, port = _endpoint(endpoint or "localhost", DEFAULT_PORTS.get(backend, "29400"))
     nodes = most if backend == "static" and most else least
     return LauncherOptions(
-        least=1 if "standalone" in given else _number(nodes, 1),
+        least=_number(nodes, 1),
         backend=backend[:20],
         host=host[:255],
         port=_number(port, 0),
-        run_id=option("rdzv-id", "none")[:255],
+        run_id="" if alone else option("rdzv-id", "none")[:255],
         rank=_number(option("node-rank", STATIC["node-rank"]), 0),
         words=words,
+        alone=alone,
     )
 
 

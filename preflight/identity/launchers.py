@@ -65,12 +65,18 @@ def meets_statically(environ: Mapping[str, str]) -> bool:
     """Whether a torchrun with these variables meets at its --master-addr and --master-port, and
     goes by --node-rank: the other backends read none of the three."""
     backend = environ.get("PET_RDZV_BACKEND", "").strip()
-    return backend in ("", "static") and not environ.get("PET_STANDALONE")
+    return backend in ("", "static") and not standalone(environ)
+
+
+def standalone(environ: Mapping[str, str]) -> bool:
+    """Whether a torchrun with these variables meets only itself, at a port that the kernel chooses:
+    0 is no (argparse_util.check_env), and what is no number stops it."""
+    return environ.get("PET_STANDALONE", "").strip().lstrip("+-0") != ""
 
 
 def numbers_nodes(environ: Mapping[str, str]) -> bool:
     """Whether a torchrun with these variables numbers its nodes itself, of which it has several."""
-    return not meets_statically(environ) and not environ.get("PET_STANDALONE")
+    return not meets_statically(environ) and not standalone(environ)
 
 
 def named(environ: Mapping[str, str], variable: str) -> str:

@@ -38,6 +38,7 @@ class Joining:
     error    why the store could not be read: a name of errno or of the resolver, or a sentence
     command  what starts a node that is missing, its words divided by "\\0"
     run_id   that of the rendezvous
+    alone    no other node can come: --standalone
     """
 
     who: str
@@ -52,6 +53,7 @@ class Joining:
     error: str = ""
     command: str = ""
     run_id: str = ""
+    alone: bool = False
 
     @property
     def loopback(self) -> bool:
@@ -80,6 +82,8 @@ UNREACHABLE = {
 def describe(one: Joining) -> str:
     """The same in a few words."""
     what, where = ("node", "the rendezvous") if one.who == LAUNCHER else ("rank", "init")
+    if one.alone:
+        return f"waits in {where} for {plural(one.size, what)} · --standalone: nobody else can come"
     if one.error:
         return f"waits in {where} · {one.place} can't be asked"
     return f"waits in {where} · {_come(one, what)}"
@@ -89,6 +93,13 @@ def from_launchers(waiting: Mapping[str, Joining]) -> Found | None:
     """Of launchers that wait in their rendezvous, by where they are observed: who has not come, or
     why the store can't be reached."""
     inside = {key: one for key, one in waiting.items() if one.size}
+    for key, one in inside.items():
+        if one.alone:
+            saw = f"{one.title} has waited for {_time(one.since)} in its rendezvous for "
+            saw += f"{plural(one.size, 'node')}: with --standalone it meets only itself"
+            here = (Subject(Kind.NODE, place_of(key)[0]),)
+            found = _found("rendezvous-incomplete", here, one, saw, "--standalone on one node only")
+            return found.with_(status=None)  # however short the wait is
     apart = _launchers_apart(inside)
     if apart is not None:
         return apart

@@ -37,7 +37,12 @@ def options(line: str, **environ: str) -> tuple[int, str, str, str, int] | None:
             (2, "c10d", "[fe80::1]:7", "9", 0),
         ),
         ("torchrun --nnodes=1:4 --rdzv-endpoint gpu1 t.py", (4, "static", "gpu1:29500", "none", 0)),
-        ("torchrun --standalone --nnodes 2 t.py", (1, "static", "127.0.0.1:29500", "none", 0)),
+        ("torchrun --standalone --nnodes 2 t.py", (2, "c10d", "localhost:0", "", 0)),
+        ("torchrun --standalone --nnodes 1:4 t.py", (1, "c10d", "localhost:0", "", 0)),
+        (
+            "torchrun --standalone --rdzv-backend static --rdzv-endpoint gpu1:7 --rdzv-id 9 t.py",
+            (1, "c10d", "localhost:0", "", 0),
+        ),
         (
             f"{PYTHON} /v/bin/accelerate launch --multi_gpu --num_machines 2 --machine_rank 1 "
             "--main_process_ip gpu1 --main_process_port 5 t.py",
@@ -57,6 +62,15 @@ def test_launchers_are_known_by_their_command(
 def test_what_the_environment_says_counts_where_the_command_is_silent() -> None:
     told = options("torchrun --nnodes 3 t.py", PET_NNODES="2", PET_MASTER_ADDR="gpu7")
     assert told == (3, "static", "gpu7:29500", "none", 0)
+
+
+@pytest.mark.parametrize(
+    ("said", "alone"), [("1", True), (" 1 ", True), ("0", False), ("00", False), ("", False)]
+)
+def test_a_variable_stands_for_standalone_too(said: str, alone: bool) -> None:
+    found = launcher_options(["torchrun", "--nnodes", "2", "t.py"], {"PET_STANDALONE": said})
+    assert found is not None
+    assert (found.alone, found.least) == (alone, 2)
 
 
 @pytest.mark.parametrize(

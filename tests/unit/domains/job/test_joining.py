@@ -10,6 +10,7 @@ from preflight.domains.job.joining import (
     LAUNCHER,
     RANK,
     Joining,
+    describe,
     from_launchers,
     from_ranks,
     launchers_without_ranks,
@@ -73,6 +74,15 @@ def test_launchers_that_never_meet(changes: dict[str, object], words: str) -> No
     found = from_launchers({"n1/0": STATIC, "n2/0": other})
     assert found is not None
     assert words in found.saw
+
+
+def test_a_launcher_that_nobody_can_find_waits_in_vain_from_the_beginning() -> None:
+    alone = Joining("torchrun", since=2.0, size=2, alone=True)
+    found = from_launchers({"n1/0": alone})
+    assert found is not None
+    assert found.status is None
+    assert "for 2 nodes: with --standalone it meets only itself" in found.saw
+    assert describe(alone).endswith("--standalone: nobody else can come")
 
 
 def test_who_can_not_get_in_is_believed_before_who_waits_for_him() -> None:
