@@ -21,14 +21,15 @@ Warns if     parameters that were equal at the start differ later, though gradie
              has called init_process_group; all ranks update a copy of equal models, and it differs;
              without DDP, ranks with parts of one model (some of its numbers differ before the first
              step, and some don't) that exchange in forward() or backward(): what they had in common
-             comes apart, or all normalisations as wide as that; models stop to change when the
-             learning rate comes down to 0, and 32 steps and more are made after that
+             comes apart, or all normalisations as wide as that, or one beside layers which all have
+             in common; models stop to change when the learning rate comes down to 0, and 32 steps
+             and more are made after that
 Undecided    no rank got to its first step; not a rehearsal (preflight rehearse -- CMD)
 Not covered  buffers that change with the steps, such as BatchNorm's; parameters that are sharded
              (FSDP, DTensor) or sparse; a forward of a copy that is no AveragedModel; parameters
-             that start as a constant, where ranks have parts of one model, but for normalisations
-             that all come apart; models that DDP wraps in
-             a group of their own; numbers of a parameter that are not looked at
+             that start as a constant, where ranks have parts of one model, but for such
+             normalisations; models that DDP wraps in a group of their own; numbers of a parameter
+             that are not looked at
 Seen as      "DDP expects same model across all ranks", "Expected to have finished reduction in the
              prior iteration before starting a new one", or no error: a loss that is worse than on
              one GPU, checkpoints that depend on the rank that saved them

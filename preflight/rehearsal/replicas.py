@@ -60,6 +60,7 @@ def _replica(entry: Mapping[str, Any]) -> Replica:
         device=one_line(entry.get("device", ""), 20),
         bytes=count_of(entry, "size"),
         names=names,
+        paths=texts_of(entry.get("paths"))[: len(names)],
         shapes=shapes[: len(names)],
         trained=_flags(entry.get("trained")),
         had=_flags(entry.get("had")),

@@ -640,6 +640,13 @@ FAULTS = (
         word="labels",
         launcher=SHELL,
     ),
+    warned(
+        *("norm_forgotten", "common-parameters-differ", 0, 1),
+        check=MODEL,
+        args=("last",),
+        line=False,
+        launcher=SHELL,
+    ),
     warned("threads_many", "threads-many", 0, 1, check=PACE, args=("many",), line=False),
     *(
         warned(
@@ -868,6 +875,7 @@ HEALTHY = (
     ),
     Row("games_shared", args=("window", "labels"), word="labels-window", launcher=SHELL),
     *(Row("threads_many", args=(how,), word=how) for how in ("one", "waits")),
+    *(Row("norm_forgotten", args=(how,), word=how, launcher=SHELL) for how in ("right", "experts")),
     *(
         Row("draws_noise", args=(how,), word=how, launcher=SHELL)
         for how in ("rank", "dropout", "size", "adds", "own")
@@ -1097,7 +1105,7 @@ AT_LENGTH = frozenset(
         *("games_shared-losses", "games_shared-window", "games_shared-labels-window"),
         *("games_shared-labels", "draws_noise-sharded", "threads_many-waits", "threads_many-one"),
         *("draws_noise-rank", "draws_noise-dropout", "draws_noise-adds", "draws_noise-own"),
-        "labels_masked-counted",
+        *("labels_masked-counted", "norm_forgotten-right", "norm_forgotten-experts"),
         *("games_shared", "games_shared-new", "first_batch", "first_batch-draws"),
         *("first_batch-kept", "groups_of_its_own", "groups_of_its_own-local"),
         *("late_at_monitored_barrier", "learns_nothing-evaluates"),

@@ -82,6 +82,8 @@ class Replica:
     graded: tuple[Sampled, ...] = ()
     touched: bool = False
     """Without DDP: between the first backward and the first step its gradients were changed."""
+    paths: tuple[str, ...] = ()
+    """What the model calls the parameters of an optimizer, where a variable has the model."""
 
     @property
     def each(self) -> int:
@@ -96,6 +98,11 @@ class Replica:
 
     def sizes(self, number: int) -> list[str]:
         return self.shape(number).partition("]")[0].strip("[").split(", ")
+
+    def path(self, number: int) -> str:
+        """Of a parameter that is compared; empty where it is not known."""
+        place = number * self.each
+        return self.paths[place] if place < len(self.paths) else ""
 
     @property
     def described(self) -> tuple[str, ...]:
@@ -242,7 +249,7 @@ def common_apart(models: Mapping[int, Replica]) -> tuple[Drift, tuple[tuple[int,
     step): the parameters that some of them had in common then, and of which each has its own later;
     and the ranks that had the same, together. Numbers that all have one sign tell nothing: a
     constant, with which ranks begin that have nothing in common, but for a normalisation that is as
-    wide as what they have in common."""
+    wide as what they have in common, or that lies beside layers which they all have in common."""
     if len(models) < 2 or len({one.described for one in models.values()}) > 1:
         return None
     checks = {rank: {c.step: c for c in one.checks} for rank, one in models.items()}
@@ -256,6 +263,7 @@ def common_apart(models: Mapping[int, Replica]) -> tuple[Drift, tuple[tuple[int,
     if all(len(set(groups.values())) == 1 for groups in shared.values()):
         return None
     norms = _norms(first, start, shared)
+    beside = _norms_beside(models, start, shared)
     found: list[int] = []
     step = agreed = 0
     for at in steps[1:]:
@@ -263,6 +271,9 @@ def common_apart(models: Mapping[int, Replica]) -> tuple[Drift, tuple[tuple[int,
         apart = [n for n, groups in shared.items() if _splits(groups, _alike(now, first, n))]
         if norms and all(_splits(own, _alike(now, first, n)) for n, own in norms.items()):
             apart += norms  # of experts some would stay alike
+        apart += [
+            n for n, own in beside.items() if n not in apart and _splits(own, _alike(now, first, n))
+        ]
         if found and not apart:
             return None
         if apart and not found:
@@ -270,7 +281,7 @@ def common_apart(models: Mapping[int, Replica]) -> tuple[Drift, tuple[tuple[int,
         agreed = agreed if found else at
     if not found:
         return None
-    shared |= norms
+    shared |= norms | beside
     found.sort(key=lambda n: -len(set(shared[n].values())))  # the closest groups tell most
     groups = shared[found[0]]
     heads = dict.fromkeys(groups.values())
@@ -278,7 +289,8 @@ def common_apart(models: Mapping[int, Replica]) -> tuple[Drift, tuple[tuple[int,
     common = tuple(one for one in together if len(one) > 1)
     odd = tuple(sorted(rank for one in common for rank in one))
     numbers = tuple(min(n * first.each, len(first.names) - 1) for n in found)
-    names = tuple(first.names[number] for number in numbers)
+    paths = first.paths or ("",) * len(first.names)
+    names = tuple(paths[number] or first.names[number] for number in numbers)
     return Drift(step, agreed, names, numbers, odd, True, len(shared)), common
 
 
@@ -305,6 +317,39 @@ def _norms(
         if layer is not None and not _splits(shared[layer], _alike(start, first, number)):
             found[number] = shared[layer]
     return found
+
+
+def _norms_beside(
+    models: Mapping[int, Replica],
+    start: Mapping[int, Sampled],
+    shared: Mapping[int, dict[int, int]],
+) -> dict[int, dict[int, int]]:
+    """The normalisations that begin as constants and lie in a module, by the names of the model,
+    whose other layers all ranks have in common, such as the last one before the output layer; not
+    in one with a part of a layer, as an expert has."""
+    first = next(iter(models.values()))
+    if len({one.paths for one in models.values()}) > 1:
+        return {}
+    layers: dict[str, list[int]] = {}
+    for number in shared:
+        layers.setdefault(_place_of(first.path(number)), []).append(number)
+    found = {}
+    for number in range(min(len(look.sums) for look in start.values())):
+        size, path = first.sizes(number), first.path(number)
+        named = NORM.search(first.names[min(number * first.each, len(first.names) - 1)])
+        around = layers.get(_place_of(path), [])
+        if number in shared or named is None or not path or len(size) != 1 or not around:
+            continue
+        common = all(len(set(shared[n].values())) == 1 for n in around)
+        wide = any(len(of := first.sizes(n)) == 2 and of[-1:] == size for n in around)
+        if common and wide and not _splits(shared[around[0]], _alike(start, first, number)):
+            found[number] = shared[around[0]]
+    return found
+
+
+def _place_of(path: str) -> str:
+    """Where the module lies that has a parameter: of `layers.0.norm.weight` it is `layers.0`."""
+    return path.rpartition(".")[0].rpartition(".")[0]
 
 
 def _is_random(now: Mapping[int, Sampled], number: int) -> bool:

@@ -36,6 +36,7 @@ class Models:
     others = 0  # and how many
     place = seconds = restarted = None
     owned_as = None  # of preflight_ties.py
+    variable_of = None  # and of preflight_optimized.py
     loads = {}  # of models that a state dict was loaded into without strict, and took nothing of it
 
 
@@ -47,6 +48,7 @@ class Entry:
         self.options, self.checks, self.rates = {}, [], []
         self.buffers, self.held, self.placed = [], [], []
         self.graded, self.touched = [], False
+        self.paths = []
         self.names = [name[-TEXT:] for name, _ in named[:NAMES]]
         self.shapes = [shape_of(parameter) for _, parameter in named[:NAMES]]
         self.trained = [bool(parameter.requires_grad) for _, parameter in named[:NAMES]]
@@ -216,6 +218,15 @@ def called(named):
     return [("%s (%s)" % (name, own) if own else name, p) for name, own, p in owned]
 
 
+def paths_of(torch, parameters):
+    """What a module that one of the user's variables refers to calls each of them; empty where it
+    does not have it."""
+    if Models.variable_of is None:
+        return []
+    _, paths = Models.variable_of(torch, [], {id(p) for p in parameters})
+    return [paths.get(id(p), "")[-TEXT:] for p in parameters]
+
+
 def due(step):
     """Whether ranks are compared after so many steps."""
     return step & (step - 1) == 0 or (step % 3 == 0 and (step // 3) & (step // 3 - 1) == 0)
@@ -313,6 +324,7 @@ def look(optimizer, done):
     if not Models.entries:
         entry = Entry("optimizer", called(listed(optimizer)), None)
         entry.optimizer = weakref.ref(optimizer)
+        entry.paths = paths_of(torch, entry.parameters())
         Models.entries.append(entry)
     for entry in Models.entries:
         parameters = seen[id(entry)] = entry.parameters()
@@ -404,6 +416,7 @@ def told():
             "device": entry.device,
             "size": entry.size,
             "names": entry.names,
+            "paths": entry.paths,
             "shapes": entry.shapes,
             "trained": "".join("01"[flag] for flag in entry.trained),
             "had": "".join("01"[flag] for flag in has_gradient(entry)),

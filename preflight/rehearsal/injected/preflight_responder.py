@@ -155,6 +155,7 @@ def start(module, folder):
     Responder.resets["follow"](Responder.model, own_place)
     Responder.ties["follow"](Responder.model, Responder.optimized, own_place, is_own)
     Responder.model["Models"].owned_as = Responder.ties["owned_as"]
+    Responder.model["Models"].variable_of = Responder.optimized["variable_of"]
     Responder.model["Models"].restarted = Responder.phases["restart"]
     Responder.clips["follow"](Responder.model, own_place)
     Responder.phases["follow"](own_place, Responder.model["due"])

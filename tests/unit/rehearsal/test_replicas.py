@@ -24,6 +24,7 @@ TOLD = {
     "device": "cuda",
     "size": 40,
     "names": ["a", "b"],
+    "paths": ["net.a", "net.b", "net.c"],
     "shapes": ["[2] float32", "[3] float32"],
     "trained": "10",
     "had": "01",
@@ -46,6 +47,7 @@ TOLD = {
 def test_a_model_is_read() -> None:
     (found,) = replicas_of({"models": [TOLD]})
     assert (found.names, found.trained, found.had) == (("a", "b"), (True, False), (False, True))
+    assert found.paths == ("net.a", "net.b")
     assert (found.options, found.rates, found.hooks) == (
         ("static_graph",),
         (0.1,),

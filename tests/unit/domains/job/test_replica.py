@@ -145,6 +145,40 @@ def test_normalisations_of_which_some_stay_alike_may_be_of_experts() -> None:
     assert common_apart(both) is None
 
 
+PATHS = ("last.weight", "embedding.weight", "layers.0.columns.weight")
+
+
+def with_a_norm_that_stays(paths: tuple[str, ...], shapes: tuple[str, ...] = SHAPES) -> object:
+    """Of two normalisations the first comes apart, the other one does not."""
+    models = {
+        rank: replace(
+            one,
+            paths=(*paths, "layers.0.norm.weight"),
+            names=(*NAMES, NAMES[0]),
+            shapes=(*shapes, shapes[0]),
+            checks=tuple(
+                replace(look, sums=(*look.sums, 1.0), sizes=(*look.sizes, 1.0))
+                for look in one.checks
+            ),
+        )
+        for rank, one in normed((0.0, 0.1, 0.1), (0.4, 0.1, 0.2)).items()
+    }
+    return common_apart(models)
+
+
+def test_a_normalisation_beside_layers_that_all_have_is_in_common() -> None:
+    found = with_a_norm_that_stays(PATHS)
+    assert isinstance(found, tuple)
+    assert (found[0].names, found[0].odd) == (("last.weight",), (0, 1))
+
+
+def test_a_normalisation_beside_a_part_of_a_layer_may_be_an_experts() -> None:
+    assert with_a_norm_that_stays(("layers.0.last.weight", *PATHS[1:])) is None
+    assert with_a_norm_that_stays((*PATHS[:2], "columns.weight")) is None
+    assert with_a_norm_that_stays(("", "", "")) is None
+    assert with_a_norm_that_stays(PATHS, ("[64] float32", *SHAPES[1:])) is None
+
+
 def test_ranks_that_begin_alike_have_no_parts() -> None:
     one, other = parted((0.0, 0.1, 0.1), (0.0, 0.3, 0.2)).values()
     alike = replace(other.checks[0], sums=one.checks[0].sums)
