@@ -51,7 +51,8 @@ from preflight.model import (
 # what is only a consequence: of nodes that can't talk, of large packets that don't pass, of one
 # slow node, of what only NCCL minds
 TALK = (
-    *("rdzv.reach:lost", "rdzv.reach:nothing-received", "net.mesh", "net.payload", "net.speed"),
+    *("rdzv.reach:lost", "rdzv.reach:nothing-received", "rdzv.reach:mac-shared"),
+    *("net.mesh", "net.payload", "net.speed"),
     *("rdzv.store", "world.*"),
 )
 LARGE = ("net.payload", "net.speed", "world.*")

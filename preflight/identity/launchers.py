@@ -70,7 +70,7 @@ def meets_statically(environ: Mapping[str, str]) -> bool:
 
 def standalone(environ: Mapping[str, str]) -> bool:
     """Whether a torchrun with these variables meets only itself, at a port that the kernel chooses:
-    0 is no (argparse_util.check_env), and a word that is not a number stops it."""
+    0 means no (argparse_util.check_env), and words stop it."""
     return environ.get("PET_STANDALONE", "").strip().lstrip("+-0") != ""
 
 

@@ -441,6 +441,15 @@ PAIRS = (
         arrive=6,
     ),
     WorldFault(
+        "all names below a search domain of n2 lead to another machine, and rank 0 is not there",
+        *("rdzv.reach", "search-domain", "n2"),
+        says="n1.corp.example is 10.99.9.9, as any name below corp.example",
+        machines=machines(2),
+        absent=("n1",),
+        breaks={"n2": [name_unknown("n1"), resolver("0", *WILDCARD), SEARCHES]},
+        arrive=4.5,
+    ),
+    WorldFault(
         "two at once: another MASTER_PORT and a silent name server",
         *("env.identity", "world-differs", "n2 · rank 1"),
         second=("net.name", "resolver-silent", "n3"),

@@ -31,6 +31,12 @@ AT_LENGTH = frozenset(
         "rank 2 is stopped before it meets the others",
         "import torch takes 21 s",
         "import torch does not end",
+        # torchruns that number their nodes themselves, and agents that come twice
+        "one of three torchruns does not come",
+        "MASTER_PORT dropped for n2, whose torchrun has no number",
+        "torchrun's endpoint is the address of a bridge that all nodes have",
+        "n3 starts torchrun for two nodes",
+        "RANK and WORLD_SIZE count nodes, and each starts two processes, one after the other",
         # several machines: the network
         "all names below a search domain of n3 lead to another machine",
         "a NAT rule of n3 leads from rank 0's address to a machine that refuses",

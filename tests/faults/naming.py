@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from faults.agents import all_in, once
 from faults.world import PORT, WorldFault, machines
 from lab.faults import (
     DOCKER,
@@ -83,6 +84,10 @@ FLOODED = Break(
     switch="ip link set {port} type bridge_slave learning off fdb_flush",
 )
 """So that frames for it reach both, and everything passes: what is seen is the address alone."""
+TAKEN_OVER = Break(
+    "the switch sends frames for its MAC address to it alone",
+    switch="bridge fdb replace 02:77:00:00:00:02 dev {port} master static",
+)
 
 FAULTS = (
     # --- MASTER_ADDR does not resolve ---
@@ -510,6 +515,19 @@ FAULTS = (
         machines=(*machines(2), Machine("n3", setup=CLONED), Machine("n4")),
         breaks={"n2": [FLOODED], "n3": [FLOODED]},
         innocent=("n1", "n4"),
+    ),
+    WorldFault(
+        "n3 has n2's MAC address, and the switch sends all frames for it to n3",
+        *("rdzv.reach", "mac-shared", "n2*"),
+        subjects=("n3*",),
+        says="02:77:00:00:00:02 for 10.77.0",
+        confidence="possible",
+        machines=(*machines(2), Machine("n3", setup=CLONED), Machine("n4")),
+        breaks={"n2": [FLOODED], "n3": [FLOODED]},
+        act=once(all_in, "n1", lambda lab, _: lab["n3"].break_(TAKEN_OVER)),
+        after=0.0,
+        innocent=("n1", "n4"),
+        slower=20.0,
     ),
     WorldFault(
         "two machines have one address",

@@ -1080,6 +1080,25 @@ DISCONNECTED: tuple[Row, ...] = (
         topology=nodes(1, 2, 3, 4),
     ),
     row(
+        "one fell silent, and of three two have one MAC address",
+        here(
+            hosting(*ALL[:3], came(4, lost=QUIET), macs={"10.0.0.3": MAC, "10.0.0.4": MAC}),
+        ),
+        "mac-shared",
+        about=("n3", "n4"),
+        sure=Confidence.POSSIBLE,
+        says=("was lost: ",),
+        topology=nodes(1, 2, 3, 4),
+    ),
+    row(
+        "one of two fell silent, and a router answers ARP for both",
+        here(
+            hosting(*ALL[:2], came(3, lost=QUIET), size=6, macs={"10.0.0.2": MAC, "10.0.0.3": MAC}),
+        ),
+        "lost",
+        topology=nodes(1, 2, 3, size=6),
+    ),
+    row(
         "one heard nothing, and a router answers ARP for all of them",
         here(
             hosting(

@@ -188,8 +188,12 @@ def _lost_guests(
             confidence=Confidence.LIKELY,
             fields={"host": arrival.node},
         )
-        if arrival.lost.startswith(GAVE_UP) and _fell_silent(arrival.lost):
-            yield _mac_shared(arrival, view) or _deaf(arrival, view, machines)
+        silent = _fell_silent(arrival.lost)
+        if silent and (shared := _mac_shared(arrival, view)) is not None:
+            yield shared
+            continue
+        if silent and arrival.lost.startswith(GAVE_UP):
+            yield _deaf(arrival, view, machines)
             continue
         if HALFWAY in arrival.lost:
             crawls = f"what {arrival.node} sends to {view.node} crawls, and it gave up"
@@ -209,11 +213,15 @@ def _lost_guests(
 def _mac_shared(arrival: Arrival, view: MeetingView) -> Found | None:
     """The same of a guest for whose address, and that of another machine, the host has one MAC
     address: it hears nothing while frames for it go to the other. A router that answers ARP for all
-    (some clouds') is no such thing, but it does so for all."""
+    (some clouds') is no such thing, but it does so for all; a guest that said nothing itself may as
+    well have died behind one."""
     macs = view.reach.macs
     mac = macs.get(arrival.addr, "")
     machines = {a.identity: a for a in view.guests if mac and macs.get(a.addr) == mac}
-    if len(machines) < 2 or (len({a.identity for a in view.guests}) > 2 < len(machines)):
+    all_of_them = len({a.identity for a in view.guests})
+    if len(machines) < 2 or (all_of_them > 2 < len(machines)):
+        return None
+    if not arrival.lost.startswith(GAVE_UP) and all_of_them == len(machines):
         return None
     guests = folded(sorted({a.node for a in machines.values()}))
     lost = f"packets from {view.node} to {arrival.node} are lost, and a router answers ARP for both"
@@ -222,7 +230,8 @@ def _mac_shared(arrival: Arrival, view: MeetingView) -> Found | None:
         tuple(node_of(a) for a in machines.values()),
         saw=f"{view.node} has {mac} for "
         + ", ".join(f"{a.addr} ({a.node})" for a in machines.values())
-        + f" · {who(arrival)} said: {arrival.lost[:120]}",
+        + f" · {who(arrival)} {'said' if arrival.lost.startswith(GAVE_UP) else 'was lost'}: "
+        + arrival.lost[:120],
         expected="a different MAC address for every interface of a network",
         confidence=Confidence.POSSIBLE,
         alternatives=(f"{guests} have the same MAC address", lost),
