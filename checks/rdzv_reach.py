@@ -368,11 +368,13 @@ FINDINGS: Mapping[str, FindingType] = {
         headline="the nodes start different numbers of ranks: {counts}",
         who="job author",
         cause="nodes with different numbers of GPUs, or one --nproc-per-node that was not changed",
-        means="nothing in torchrun, which adds up the ranks of its nodes; a script that multiplies "
-        "nodes by ranks per node is wrong, and a GPU that is missing is not used",
-        text="set one --nproc-per-node for all nodes if it was not meant",
+        means="nothing in torchrun, which adds up the ranks of its nodes, unless "
+        "TORCH_ELASTIC_WORKER_IDENTICAL=1 has it multiply; a script that multiplies nodes by ranks "
+        "per node is wrong, and a GPU that is missing is not used",
+        text="set one --nproc-per-node for all nodes if it was not meant; if it was, unset "
+        "TORCH_ELASTIC_WORKER_IDENTICAL",
         commands=(Command("nvidia-smi -L", "every node"),),
-        status=Status.WARN,
+        status=(Status.WARN, Status.FAIL),
         explains=(),
     ),
     "leader-elsewhere": FindingType(
@@ -527,6 +529,7 @@ def observe(host: Host, ctx: Context) -> Reach:
         macs=_shared_macs(host, roll) if roll.hosts else {},
         ecn=outside and asks_for_ecn(host),
         numbers=roll.nodes > 0 and numbers_nodes(host.environ),
+        identical=host.environ.get("TORCH_ELASTIC_WORKER_IDENTICAL") == "1",
         twins=_twins(host, roll),
         again=_again(roll) if not agent else (),
     )
@@ -687,7 +690,7 @@ def _findings(world: World[Reach], view: MeetingView | None) -> Iterator[Found]:
 def _who_came(world: World[Reach], view: MeetingView, misplaced: list[Found]) -> Iterator[Found]:
     yield from arrivals.duplicate_ranks(view)
     yield from arrivals.surplus_nodes(view)
-    yield from arrivals.uneven_nodes(view)
+    yield from arrivals.uneven_nodes(world, view)
     leaders = [v.host for v in meeting_views(world) if 0 in v.host.ranks]
     if len(leaders) > 1:  # each with a meeting of its own
         yield arrivals.duplicate_rank(

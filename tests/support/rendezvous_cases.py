@@ -723,6 +723,22 @@ ARRIVALS: tuple[Row, ...] = (
         topology=nodes(1, 2, size=5),
     ),
     row(
+        "the same, where torchrun was told that all are alike",
+        here(
+            hosting(came(1, 5), came(2, 5, ranks=(2, 3, 4)), size=5, nodes=2, identical=True),
+            n2=guest(2, ranks=(2, 3, 4), identical=True),
+        ),
+        "nproc-uneven",
+        status=Status.FAIL,
+        says=("but on n[1-2]: TORCH_ELASTIC_WORKER_IDENTICAL=1",),
+        topology=nodes(1, 2, size=5),
+    ),
+    row(
+        "nodes that are alike, and told to be",
+        here(hosting(came(1, 4), came(2, 4), size=4, nodes=2, identical=True)),
+        topology=nodes(1, 2, size=4),
+    ),
+    row(
         "as many on each node, which torchrun adds up",
         here(hosting(came(1, 4), came(2, 4), size=4, nodes=2)),
         topology=nodes(1, 2, size=4),

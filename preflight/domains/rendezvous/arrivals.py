@@ -195,7 +195,7 @@ def surplus_nodes(view: MeetingView) -> Iterator[Found]:
     )
 
 
-def uneven_nodes(view: MeetingView) -> Iterator[Found]:
+def uneven_nodes(world: World[Reach], view: MeetingView) -> Iterator[Found]:
     """Nodes that are all there, of which torchrun will start different numbers of ranks: its agents
     add them up (torch/distributed/elastic/agent/server/api.py, _assign_worker_ranks), whatever the
     rendezvous."""
@@ -209,12 +209,17 @@ def uneven_nodes(view: MeetingView) -> Iterator[Found]:
         for count in sorted(set(counts.values()))
     ]
     told = ", ".join(by_count[:SHOWN]) + (", …" if by_count[SHOWN:] else "")
+    multiplied = [h.node for h, reach in world.each() if reach.identical and h.node in counts]
+    saw = f"ranks that torchrun is to start: {told} · {sum(counts.values())} in all, which "
+    saw += "torchrun adds up itself"
+    if multiplied:
+        saw += f", but on {folded(multiplied)}: TORCH_ELASTIC_WORKER_IDENTICAL=1"
     yield Found(
         "nproc-uneven",
         tuple(node_of(a) for a in arrivals),
-        saw=f"ranks that torchrun is to start: {told} · {sum(counts.values())} in all, which "
-        "torchrun adds up itself",
+        saw=saw,
         expected="as many on each node",
+        status=Status.FAIL if multiplied else Status.WARN,
         fields={"counts": told},
     )
 

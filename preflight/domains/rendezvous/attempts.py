@@ -82,6 +82,7 @@ class Reach:
     ecn         its SYNs ask for ECN, and it never tries again without (tcp_ecn_fallback=0)
     numbers     the torchrun that is to come numbers its nodes itself
     again       further connections of an agent that is in to MASTER_PORT, while its own was open
+    identical   TORCH_ELASTIC_WORKER_IDENTICAL=1: torchrun multiplies its own ranks there
     twins       other agents on this machine with the same ranks: their process numbers
     """
 
@@ -109,6 +110,7 @@ class Reach:
     macs: Mapping[str, str] = field(default_factory=dict)
     ecn: bool = False
     numbers: bool = False
+    identical: bool = False
     twins: tuple[int, ...] = ()
     again: tuple[Probe, ...] = ()
 
