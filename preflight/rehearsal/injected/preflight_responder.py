@@ -160,6 +160,9 @@ def start(module, folder):
     Responder.clips["follow"](Responder.model, own_place)
     Responder.phases["follow"](own_place, Responder.model["due"])
     Responder.draws["follow"](Responder.phases)
+    draws, phases = Responder.draws, Responder.phases
+    never_compiled(draws["batch"], draws["forwards"], phases["batch"], within=True)
+    unseen_by_dynamo(draws["states"], phases["count_labels"])  # where there is no `within`
     Responder.needless["follow"](Responder.model, own_place, display_path)
     Responder.copies["follow"](Responder.model, Responder.optimized, own_place)
     Responder.rendezvous["follow_environment"](os, own_place)
@@ -318,14 +321,15 @@ def unseen_by_dynamo(*functions):
             pass
 
 
-def never_compiled(*functions):
-    """Of what torch calls from C++, also in the midst of a compiled program."""
+def never_compiled(*functions, within=False):
+    """Of what torch calls from C++, also in the midst of a compiled program. within: nor is what
+    they call."""
     unseen_by_dynamo(*functions)
     try:
         frames = sys.modules["torch"]._C._dynamo.eval_frame
         skip, default = frames._FrameAction.SKIP, frames._FrameAction.DEFAULT
         for function in functions:
-            strategy = frames._FrameExecStrategy(skip, default)
+            strategy = frames._FrameExecStrategy(skip, skip if within else default)
             frames.set_code_exec_strategy(function.__code__, strategy)
     except AttributeError:
         pass
