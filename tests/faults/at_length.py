@@ -17,15 +17,10 @@ F = TypeVar("F", bound=Named)
 AT_LENGTH = frozenset(
     {
         # one machine
-        "MASTER_PORT dropped for n2, whose torchrun has no number",
         "n3 starts torchrun without --rdzv-backend",
-        "n3 starts torchrun for two nodes",
-        "one of three torchruns does not come",
-        "torchrun's endpoint is the address of a bridge that all nodes have",
         "GSP of a GPU does not answer, and NVML hangs",
         "the file system of the checkpoints never answers",
         "one of two nodes has no NVLink",
-        "RANK and WORLD_SIZE count nodes, and each starts two processes, one after the other",
         "NVML takes longer to start than a quick run lasts",
         "a firewall drops what comes to MASTER_PORT",
         "rank 2 is stopped before it meets the others",
