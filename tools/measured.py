@@ -43,7 +43,7 @@ TESTING = 900.0
 REHEARSALS, SETTINGS = "test_rehearsal.py", "test_settings.py"
 """Tests to which it is all the same who else has the GPU."""
 CPUS_EACH, AT_ONCE = 4, 4
-"""Rehearsals that run at once: at most one for so many CPUs, so that none waits for another. The
+"""CPUs for each rehearsal, so that none waits for another, and how many run at once at most. The
 settings are tried at once by their own test."""
 TOLD = ("gpu.", "world.", "host.software")
 """Checks whose words are shown: those of others hold names and addresses."""

@@ -477,7 +477,7 @@ class Company:
         return replace(topology, nodes=tuple(known))
 
     def _take_ranks(self, ranks: tuple[int, ...], size: int) -> None:
-        """From now on this agent has these, of a job of so many."""
+        """From now on this agent has these, of a job of `size` ranks."""
         top = self.agent.topology
         own = top.nodes[0]
         self._shift += min(ranks) - min(own.ranks)

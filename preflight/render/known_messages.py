@@ -819,7 +819,7 @@ PROCESSES = (
     ),
     _error(
         *("429 Client Error: Too Many Requests", "429 Too Many Requests"),
-        means="a server refuses so many requests at once: every rank downloads by itself",
+        means="a server limits how often it is asked, and every rank downloads by itself",
         do="download on one rank of each node first, then HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1",
     ),
     _error(

@@ -161,7 +161,7 @@ def drop_out(to: str = "", port: int = 0) -> Break:
 
 
 def limit_connections(count: int, port: int, *, each: bool = False) -> Break:
-    """No more than so many connections at a time; `each`: of an address."""
+    """A limit on connections at a time; `each`: of an address."""
     counted = f"ct count over {count}"
     if each:
         counted = f"meter each_{port} {{ ip saddr {counted} }}"

@@ -100,7 +100,7 @@ def recent_critical(host: Host, seconds: float) -> tuple[Xid, ...]:
 
 def read_xids(host: Host, seconds: float, about: bytes = b"") -> XidLog:
     """What it says of GPUs since boot, as far back as the kernel still keeps it. A log that can't
-    be read to its end in so many seconds counts as not read: its end is what matters. `about`: what
+    be read to its end in that time counts as not read: its end is what matters. `about`: what
     a line has to have to be looked at."""
     up = kernel_log.uptime(host)
     if up is None:

@@ -29,7 +29,7 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class SameDraws:
-    """All ranks drew the same in so many steps: on the CPU so many numbers in each at least, 0: on
+    """All ranks drew the same in these steps, counted: on the CPU at least `numbers` in each, 0: on
     a GPU, of which nobody knows how many."""
 
     steps: int

@@ -1,4 +1,4 @@
-"""Whether MASTER_PORT lets only so many connections pass at a time. Pure.
+"""Whether there is a limit on how many connections MASTER_PORT takes at a time. Pure.
 
 Nodes that are in the meeting try some more connections while their own is open. Nobody listens any
 more by then: each is refused, at once. Where none is answered, something counts and drops.
@@ -72,8 +72,8 @@ def limited(world: World[Reach], view: MeetingView | None) -> Found | None:
 
 
 def dropped_outside(world: World[Reach]) -> Iterator[tuple[Subject, Reach]]:
-    """Agents that never had an answer from MASTER_PORT: where it lets only so many connections
-    pass, that is why."""
+    """Agents that never had an answer from MASTER_PORT: where there is such a limit, that is
+    why."""
     for here, reach in world.each():
         outside = not reach.roll.hosts and reach.roll.reached is None
         if outside and main_outcome(reach)[0] is AttemptOutcome.DROPPED:
