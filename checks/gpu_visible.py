@@ -17,15 +17,15 @@ Fails if     NVML hangs, fails or has another version than the kernel module; it
              theirs, or names MIG instances where MIG is off or one instance for several ranks, or
              devices that are not there, so that too few are left; a GPU that a rank needs is in MIG
              mode without an instance; no GPU has the number LOCAL_RANK; a GPU of the job prohibits
-             compute; /dev/nvidia-uvm is missing; a job that asked for GPUs
-             has no permission for /dev/kfd or a render node
+             compute; /dev/nvidia-uvm is missing; a job that asked for GPUs has no permission for
+             /dev/kfd or a render node
 Warns if     NVML is slow; a GPU that no rank uses is lost; a mask entry names no device and hides
              those after it; every task sees only one GPU; compute mode is exclusive and MPS does
              not run, or its daemon has ended; MIG is on with several ranks; there are GPUs, but no
              driver for them, or no permission to open them; the ranks of a node have to use GPUs of
              several models, or get a smaller one of another model while there are enough alike;
-             with several models and no CUDA_DEVICE_ORDER the mask means other GPUs
-             to CUDA than to nvidia-smi
+             with several models and no CUDA_DEVICE_ORDER the mask means other GPUs to CUDA than to
+             nvidia-smi
 Undecided    nvidia-ml-py is not installed; NVML crashes; it has not answered by the end of a quick
              run, and no nvidia-persistenced keeps the GPUs awake; NVIDIA_VISIBLE_DEVICES asks a
              container's runtime for no GPU
@@ -919,7 +919,7 @@ def _no_gpu_of_that_number(here: Subject, seen: Visible, mask: VisibleDevices) -
     """A rank whose LOCAL_RANK is more than any mask of this node could show. Whoever has a mask of
     its own of a larger node has cuda:0 alone, and most likely uses that."""
     there = max(seen.answer.count, len(seen.pci))
-    if seen.local_rank is None or seen.local_rank < there:
+    if seen.local_rank is None or seen.local_rank < there or not mask.indexes:
         return []
     saw = f"LOCAL_RANK={seen.local_rank}, {len(mask.indexes)} of {plural(there, 'GPU')} visible"
     goal = f"LOCAL_RANK below {there}"
@@ -1107,7 +1107,8 @@ def _several_models(
         # order the slower ones come last
         taken = mask.indexes[: len(here.ranks)]
         odd = [g for g in odd if g.index in taken and (g.memory or 0) < (alike[0].memory or 0)]
-        better = ",".join(str(gpu.index) for gpu in alike)
+        # another order numbers them differently: nothing to paste
+        better = ",".join(str(gpu.index) for gpu in alike) if by_address else ""
         in_order = by_address or (seen.mask is not None and not _by_index(seen.mask))
         if apart or not odd or not in_order:
             return

@@ -468,6 +468,7 @@ CASES = (
         FAIL,
         topology=topology(1),
     ),
+    Case("no GPU at all, and a rank that needs none", has(0, local_rank=0), topology=topology(1)),
     Case("each has a mask of its own", but(mask="2", local_rank=2), topology=topology(1)),
     Case(
         "each has a GPU of its own in a cgroup",
@@ -744,6 +745,20 @@ def test_a_hang_that_the_kernel_has_logged_names_the_gpu() -> None:
     ]
     assert "Xid 119 (GSP firmware does not answer) of GPU 0000:38:00.0" in found.saw
     assert "no" not in found.saw.split()
+
+
+def test_the_mask_that_is_proposed_is_in_the_order_that_cuda_goes_by() -> None:
+    """By UUID the mask's own order counts; numbers would be CUDA's, the fastest first."""
+    four = topology(3)
+    (by_address,) = judged(gpu_visible, Case("", display(None), topology=four))
+    (by_uuid,) = judged(
+        gpu_visible, Case("", display("GPU-0a,GPU-1a,GPU-2a,GPU-3a", ""), topology=four)
+    )
+    assert {by_address.code, by_uuid.code} == {"models-mixed"}
+    assert by_address.advice is not None
+    assert by_uuid.advice is not None
+    assert by_address.advice.now == "export CUDA_VISIBLE_DEVICES=1,2,3"
+    assert not by_uuid.advice.now
 
 
 def test_observe_what_the_kernel_has_logged(node: Path) -> None:
