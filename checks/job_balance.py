@@ -713,6 +713,7 @@ def _part(number: float) -> str:
     return f"{100 * number:.0f} %"
 
 
+COMPUTING = (StepPart.FORWARD, StepPart.BACKWARD, StepPart.OPTIMIZER)
 COLUMNS = ("rank", "step", "data", "forward", "backward", "optimizer", "other", "CPU", "batch")
 
 
@@ -721,10 +722,10 @@ def _table(works: Sequence[Work]) -> list[str]:
     told = sorted((w for w in works if w.parts.steps and w.step), key=lambda w: -w.step)[:ROWS]
     rows: list[tuple[str, ...]] = [COLUMNS]
     for work in sorted(told, key=lambda work: work.rank or 0):
-        parts, steps = work.parts, work.parts.steps
+        parts = work.parts
         each = (
-            *(work.step, work.loader * work.step, parts.forward / steps, parts.backward / steps),
-            *(parts.optimizer / steps, parts.between, parts.cpu),
+            *(work.step, work.loader * work.step, *map(parts.usual, COMPUTING)),
+            *(parts.between, parts.cpu),
         )
         times = [duration(took) if took else "-" for took in each]
         rank = "?" if work.rank is None else str(work.rank)
@@ -779,11 +780,9 @@ def measured(world: World[Work]) -> Measured:
         )
         values["samples_a_batch"] = [round(low, 2), round(high, 2)]
     if parts:
-        each = {
-            name: median(getattr(part, name) / part.steps for part in parts)
-            for name in ("forward", "backward", "optimizer")
+        values |= {
+            f"{part}_s": round(median(one.usual(part) for one in parts), 6) for part in COMPUTING
         }
-        values |= {f"{name}_s": round(took, 6) for name, took in each.items()}
     if summed := median(work.summed for work in works):
         told.append(f"{size(int(summed))} in collectives per step")
         values["collective_bytes_a_step"] = int(summed)
@@ -824,9 +823,7 @@ def _spans(latest: Sequence[Timed], start: float) -> tuple[Span, ...]:
 
 
 def _row(work: Work) -> dict[str, Any]:
-    steps = max(1, work.parts.steps)
-    each = {name: getattr(work.parts, name) / steps for name in ("forward", "backward")}
-    each |= {"optimizer": work.parts.optimizer / steps, "step": work.step}
+    each = {str(part): work.parts.usual(part) for part in COMPUTING} | {"step": work.step}
     each |= {"data": work.loader * work.step, "other": work.parts.between, "cpu": work.parts.cpu}
     told = {f"{name}_s": round(took, 6) for name, took in each.items()}
     row = {**told, "batch": work.parts.shape, "gpu_bytes": work.gpu}

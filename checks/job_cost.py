@@ -38,7 +38,7 @@ from preflight.domains.job.step_cost import (
     joined,
     price_of,
 )
-from preflight.domains.job.step_parts import StepParts
+from preflight.domains.job.step_parts import StepPart, StepParts
 from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host
@@ -236,8 +236,8 @@ def measured(world: World[Cost]) -> Measured:
     if not costs:
         return Measured()
     each = {"data": median(cost.loader * cost.step for cost in costs)}
-    for name in ("forward", "backward", "optimizer"):
-        each[name] = median(getattr(c.parts, name) / max(1, c.parts.steps) for c in costs)
+    for part in (StepPart.FORWARD, StepPart.BACKWARD, StepPart.OPTIMIZER):
+        each[str(part)] = median(cost.parts.usual(part) for cost in costs)
     steps = [cost.priced for cost in costs]
     waits = median(step.exposed for step in steps)
     each["backward"] = max(0.0, each["backward"] - waits)

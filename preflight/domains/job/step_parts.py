@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import median
 
 from preflight.domains.job.draws import Draw
 from preflight.domains.job.frame import Frame
@@ -117,6 +118,20 @@ class StepParts:
     threads: int = 0
     labels: tuple[Labels, ...] = ()
     draws: tuple[Draw, ...] = ()
+
+    def usual(self, part: StepPart) -> float:
+        """Seconds of this part in a step: of the latest ones, since much happens for the first time
+        in the first, or of all where none are known."""
+        took = [timed.seconds for timed in self.latest if timed.part is part]
+        steps = sum(timed.part is StepPart.OPTIMIZER for timed in self.latest)
+        if steps:
+            return median(took) if len(took) == steps else sum(took) / steps
+        whole = {
+            StepPart.FORWARD: self.forward,
+            StepPart.BACKWARD: self.backward,
+            StepPart.OPTIMIZER: self.optimizer,
+        }
+        return whole.get(part, 0.0) / self.steps if self.steps else 0.0
 
     @property
     def data(self) -> BatchAmount:
