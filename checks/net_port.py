@@ -17,7 +17,8 @@ Warns if     rank 0's node has a listen queue (net.core.somaxconn) that is short
 Undecided    the port can't be tested and the sockets can't be read
 Not covered  firewalls (rdzv.reach, net.mesh); the tracking table of a pod's node; connections in
              TIME_WAIT, which do no harm; under torchrun the port belongs to its agent and is not
-             touched; a port that another agent of this run holds for the meeting, since it came
+             touched; from torch 2.12 on a torchrun of one node with no --master-port takes a free
+             one; a port that another agent of this run holds for the meeting, since it came
              before that of rank 0, or was started with the same rank (rdzv.reach)
 Seen as      "EADDRINUSE", "Address already in use", "errno: 98", "Permission denied",
              "The server socket has failed to listen on any local network address",
@@ -32,12 +33,14 @@ import errno
 import re
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from preflight.check import Check, Context, Scope, Stage
 from preflight.domains.kernel_log import kernel_log, uptime
 from preflight.domains.net import meeting_port
 from preflight.domains.net.conntrack import tracking_table
 from preflight.domains.net.port_owners import ESTABLISHED, LISTEN, Holder, holders, sockets_at
+from preflight.domains.rendezvous.torchrun_port import NO_ID, TorchrunPort, run_of, torchrun_port
 from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host
@@ -120,24 +123,38 @@ FINDINGS = {
         cause="another job with the same default port, or a service",
         means="rank 0 stops with 'EADDRINUSE … Address already in use'; the other ranks connect "
         "to the wrong server and hang, or say 'Ping failed, invalid value returned from server'",
-        now="export MASTER_PORT={other}   on every node",
-        text="choose a different port for each job, e.g. 10000 + SLURM_JOB_ID % 20000; on one "
-        "node torchrun --standalone finds a free port itself",
+        now="{take}   on every node",
+        text="choose a different port for each job ({option!s}), e.g. 10000 + "
+        "SLURM_JOB_ID % 20000; on one node torchrun --standalone finds a free port itself",
         commands=(WHO_HOLDS,),
+        status=(Status.FAIL, Status.WARN),
     ),
     "port-leftover": FindingType(
         headline="MASTER_PORT {port} is still held by another run: {seen}",
         who="job author",
         cause="an earlier run that did not end, or another run of yours on the same port",
         means="rank 0 stops with 'EADDRINUSE … Address already in use'; the other ranks join the "
-        "old store and hang",
-        now="export MASTER_PORT={other}   on every node",
-        text="end the earlier run, or choose a different port for each job, e.g. 10000 + "
-        "SLURM_JOB_ID % 20000",
+        "old store and hang; a torchrun with c10d waits in the rendezvous of that run",
+        now="{take}   on every node",
+        text="end the earlier run, or choose a different port for each job ({option!s}), e.g. "
+        "10000 + SLURM_JOB_ID % 20000",
         commands=(
             Command("ps -fp {pid}", "the node of rank 0"),
             Command("kill {pid}", "the node of rank 0", disturbs="ends that run"),
         ),
+        status=(Status.FAIL, Status.WARN),
+    ),
+    "store-shared": FindingType(
+        headline="torchrun will use the store of another run at port {port}: {seen}",
+        who="job author",
+        cause="two torchruns with the same --rdzv-endpoint and each its own --rdzv-id",
+        means="both work until the other one ends; then this one stops with 'The connection to the "
+        "C10d store has failed'",
+        text="choose a different port for each job ({option!s}); on one node torchrun --standalone "
+        "finds a free port itself",
+        commands=(Command("ps -fp {pid}", "the node of rank 0"),),
+        status=Status.WARN,
+        explains=(),
     ),
     "port-outgoing": FindingType(
         headline="MASTER_PORT {port} is taken by an outgoing connection: {seen}",
@@ -146,9 +163,10 @@ FINDINGS = {
         "ports",
         means="rank 0 stops with 'EADDRINUSE … Address already in use' although nothing listens "
         "there",
-        now="export MASTER_PORT={other}   on every node",
-        text="choose a port outside net.ipv4.ip_local_port_range",
+        now="{take}   on every node",
+        text="choose a port outside net.ipv4.ip_local_port_range ({option!s})",
         commands=(WHO_HOLDS,),
+        status=(Status.FAIL, Status.WARN),
     ),
     "port-ephemeral": FindingType(
         headline="MASTER_PORT {port} can be taken by any outgoing connection: it is in the "
@@ -156,8 +174,8 @@ FINDINGS = {
         who="job author",
         cause="a port in the range that outgoing connections take their ports from",
         means="sometimes a job stops at start with 'EADDRINUSE … Address already in use'",
-        now="export MASTER_PORT={other}   on every node",
-        text="choose a port outside the range, or reserve this one: "
+        now="{take}   on every node",
+        text="choose a port outside the range ({option!s}), or reserve this one: "
         "net.ipv4.ip_local_reserved_ports={port}",
         commands=(
             Command("sysctl net.ipv4.ip_local_port_range", "the node of rank 0"),
@@ -262,7 +280,8 @@ class MasterPort:
     forgets one, 0 where it keeps none; dropped: how often the kernel has logged in the last hour
     that it is full, and dropped_ago: seconds since it last did. queue: net.core.somaxconn, the
     longest queue of connections that a listener here has, None where that can't be read. used_up:
-    the kernel has no port left to give."""
+    the kernel has no port left to give. torchrun: `port` is the one of a torchrun of one node that
+    is to come; joins: the --rdzv-id of the torchrun with c10d that holds it, if one does."""
 
     port: int
     agent: bool
@@ -280,12 +299,16 @@ class MasterPort:
     dropped_ago: float = 0.0
     queue: int | None = None
     used_up: bool = False
+    torchrun: TorchrunPort | None = None
+    joins: str | None = None
 
 
 def observe(host: Host, ctx: Context) -> MasterPort:
     port = ctx.master_port if 0 < ctx.master_port < 65536 else 0
     # the exact word that torch looks for: then all ranks are clients of the agent's store
     agent = host.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    own = torchrun_port(host, ctx.node)
+    port = own.port if own else port
     low, high = _ephemeral_range(host)
     bind: int | None = None
     found: tuple[Holder, ...] = ()
@@ -325,6 +348,8 @@ def observe(host: Host, ctx: Context) -> MasterPort:
         dropped_ago=round(min(dropped, default=0.0), 1),
         queue=host.read_int("/proc/sys/net/core/somaxconn"),
         used_up=_no_port_left(host) if host.live else False,
+        torchrun=own,
+        joins=next((run for h in found if (run := run_of(host, h.pid)) is not None), None),
     )
 
 
@@ -382,7 +407,10 @@ def judge(world: World[MasterPort], expect: Expect) -> Iterator[Found]:
     chosen_by_us = "free port" in source
     for here, seen in world.each():
         other = str(_other_port(seen))
-        fields = {"port": str(seen.port), "other": other, "pid": ""}
+        name = _said_by(source, seen.torchrun)
+        typed = name.startswith("-")  # which counts before every variable
+        take = "" if typed else f"export\0{name}={other}"
+        fields = {"port": str(seen.port), "other": other, "pid": "", "option": name, "take": take}
         where = Subject(Kind.SOFTWARE, here.node, "MASTER_PORT", here.ranks)
         if source == NO_PORT and fact is not None and 0 in here.ranks:
             yield Found(
@@ -392,13 +420,21 @@ def judge(world: World[MasterPort], expect: Expect) -> Iterator[Found]:
                 expected="a number from 1 to 65535",
                 fields=fields,
             )
-        if seen.port and not seen.agent and not chosen_by_us:
+        if seen.port and not seen.agent and (seen.torchrun or not chosen_by_us):
             yield from _judge_port(here, seen, fields, source, world.topology.launcher)
         yield from _judge_range(here, seen)
         yield from _judge_queue(here, seen, world.topology.size)
         yield from _judge_tracking(here, seen)
         if world.topology.several_nodes:
             yield from _judge_idle(here, seen)
+
+
+def _said_by(source: str, own: TorchrunPort | None) -> str:
+    """The variable or the option that says which port it is."""
+    if own is not None:
+        return "--rdzv-endpoint" if own.run else "PET_MASTER_PORT"
+    by, _, name = source.partition(" ")
+    return name if by in ("env", "torchrun") else "MASTER_PORT"
 
 
 def _judge_port(
@@ -426,7 +462,7 @@ def _judge_port(
             code = "port-leftover"
         if holder is not None and holder.pid:
             fields["pid"] = str(holder.pid)
-        yield Found(
+        found = Found(
             code,
             (where,),
             saw=_describe_holder(holder)
@@ -436,6 +472,10 @@ def _judge_port(
             confidence=Confidence.CERTAIN if seen.bind else Confidence.LIKELY,
             fields=fields,
         )
+        if seen.torchrun is not None:
+            pid = holder.pid if holder else 0
+            found = found.with_(**_of_torchrun(seen.torchrun, seen.joins, pid))
+        yield found
         return
     # Ray Train has the kernel choose it for each run
     chosen = launcher == RAY.name
@@ -448,6 +488,24 @@ def _judge_port(
             expected="a port outside net.ipv4.ip_local_port_range, or a reserved one",
             fields=fields,
         )
+
+
+def _of_torchrun(own: TorchrunPort, joins: str | None, pid: int) -> dict[str, Any]:
+    """What to say otherwise of the port of a torchrun of one node that process `pid` holds, 0 where
+    that can't be seen."""
+    if own.run and joins not in (None, own.run):
+        return {"code": "store-shared", "status": Status.WARN}
+    if own.older is None:
+        other = "the torch of torchrun is 2.12 or later, and it takes a free port"
+    elif own.run not in ("", NO_ID) and not pid:
+        other = "the holder is a torchrun with another --rdzv-id: its store serves both"
+    else:
+        return {}
+    return {
+        "status": Status.WARN,
+        "confidence": Confidence.POSSIBLE,
+        "alternatives": (other,),
+    }
 
 
 def _judge_range(here: Subject, seen: MasterPort) -> Iterator[Found]:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from preflight.frozen import dataclass
-from preflight.identity.launchers import OPTIONS, meets_statically, standalone
+from preflight.identity.launchers import OPTIONS, leaves_port_open, meets_statically, standalone
 
 MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 PROGRAMS = ("torchrun",)
@@ -115,8 +115,9 @@ def launcher_options(argv: Sequence[str], environ: Mapping[str, str]) -> Launche
 def as_variables(argv: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
     """What a torchrun that is yet to be started goes by, in the variables that stand for its
     options (PET_NNODES …), and in OPTIONS how each of these was typed; the defaults of a static
-    rendezvous, too, which MASTER_ADDR and MASTER_PORT do not change. Empty for another command
-    (`accelerate launch` has its numbers from a file, too)."""
+    rendezvous, too, which MASTER_ADDR and MASTER_PORT do not change, but for the port of one node
+    (leaves_port_open). Empty for another command (`accelerate launch` has its numbers from a file,
+    too)."""
     words = _without_interpreter(argv[:WORDS])
     if words is None or words[0].startswith("accelerate"):
         return {}
@@ -137,6 +138,8 @@ def as_variables(argv: Sequence[str], environ: Mapping[str, str]) -> dict[str, s
             default = default | STATIC_ENDPOINT
     for name, value in default.items():
         variable = _variable(name)
+        if name == "master-port" and leaves_port_open(known | given | {OPTIONS: ""}):
+            continue
         # torchrun stops at a number that is empty, as that of a shell variable which is not set
         if variable not in known or (name in STATIC_ENDPOINT and not known[variable]):
             given[variable] = value

@@ -74,6 +74,18 @@ def standalone(environ: Mapping[str, str]) -> bool:
     return environ.get("PET_STANDALONE", "").strip().lstrip("+-0") != ""
 
 
+def leaves_port_open(environ: Mapping[str, str]) -> bool:
+    """Whether a torchrun that `gate` is to start has one node and no port: from torch 2.12 on it
+    takes a free one then, before that 29500."""
+    typed = environ.get("PET_MASTER_PORT", "") or environ.get("PET_RDZV_ENDPOINT", "")
+    return OPTIONS in environ and one_node(environ) and not typed and meets_statically(environ)
+
+
+def one_node(environ: Mapping[str, str]) -> bool:
+    """Whether a torchrun with these variables is the only one of its job: `1`, or `1:1`."""
+    return environ.get("PET_NNODES", "").strip().rpartition(":")[2] == "1"
+
+
 def numbers_nodes(environ: Mapping[str, str]) -> bool:
     """Whether a torchrun with these variables numbers its nodes itself, of which it has several."""
     return not meets_statically(environ) and not standalone(environ)

@@ -18,6 +18,7 @@ from preflight.checks import net_port
 from preflight.checks.net_port import MasterPort
 from preflight.domains.net import meeting_port
 from preflight.domains.net.port_owners import ESTABLISHED, LISTEN, Holder
+from preflight.domains.rendezvous.torchrun_port import TorchrunPort
 from preflight.host import Host
 from preflight.model import CannotObserve, Cause, Fact, Missing, Node, Status, Topology
 
@@ -39,6 +40,16 @@ def held(*holders: Holder, bind: int | None = errno.EADDRINUSE) -> MasterPort:
     return but(bind=bind, holders=holders)
 
 
+def of_torchrun(
+    holder: Holder | None, older: bool | None = True, run: str = "", joins: str | None = None
+) -> MasterPort:
+    """The port of a torchrun of one node that is to come."""
+    bind = errno.EADDRINUSE if holder else 0
+    holders = (holder,) if holder else ()
+    own = TorchrunPort(29500, older, run)
+    return but(bind=bind, holders=holders, torchrun=own, joins=joins)
+
+
 def says(value: str, source: str, **changes: object) -> Topology:
     return topology(facts={"master_port": Fact(value, source)}, **changes)
 
@@ -46,6 +57,7 @@ def says(value: str, source: str, **changes: object) -> Topology:
 ELSEWHERE = topology(8, nodes=(Node("n1", (4, 5, 6, 7)),))
 SEVERAL = topology(8, nodes=(Node("n1", (0, 1, 2, 3)), Node("n2", (4, 5, 6, 7))))
 OTHER_NODE = but(bind=None)
+CHOSEN = says("45093", "a free port")
 
 CASES = (
     Case("free", FREE),
@@ -132,6 +144,50 @@ CASES = (
         topology=dataclasses.replace(topology(), launcher="Ray Train"),
     ),
     Case("its first port", but(port=32768), "port-ephemeral"),
+    Case("torchrun's default, free", of_torchrun(None)),
+    Case("an older torchrun's default", of_torchrun(RUN, older=True), "port-leftover", Status.FAIL),
+    Case(
+        "the default of a torchrun of any age",
+        of_torchrun(RUN, older=None),
+        "port-leftover",
+        Status.WARN,
+        topology=CHOSEN,
+    ),
+    Case(
+        "an endpoint where something else listens",
+        of_torchrun(RUN, run="7"),
+        "port-leftover",
+        Status.FAIL,
+        topology=CHOSEN,
+    ),
+    Case(
+        "an endpoint with the store of a run of the same name",
+        of_torchrun(RUN, run="7", joins="7"),
+        "port-leftover",
+        Status.FAIL,
+        topology=CHOSEN,
+    ),
+    Case(
+        "an endpoint with the store of another run",
+        of_torchrun(RUN, run="7", joins="8"),
+        "store-shared",
+        Status.WARN,
+        topology=CHOSEN,
+    ),
+    Case(
+        "an endpoint that is held by somebody unseen, for a run that has a name",
+        of_torchrun(UNSEEN, run="7"),
+        "port-held",
+        Status.WARN,
+        topology=CHOSEN,
+    ),
+    Case(
+        "or has none",
+        of_torchrun(UNSEEN, run="none"),
+        "port-held",
+        Status.FAIL,
+        topology=CHOSEN,
+    ),
     Case("100 ports for 4 ranks", but(low=50000, high=50099), "ports-few", Status.WARN),
     Case("all but 64 reserved", but(reserved=28168), "ports-few", Status.WARN),
     Case("two ports for 4 ranks", but(low=50000, high=50001), "ports-few", Status.FAIL),
@@ -159,6 +215,28 @@ def test_the_finding_names_the_process() -> None:
     assert finding.fields["pid"] == "77"
     unseen = judged(net_port, Case("", held(UNSEEN)))[0]
     assert "a process of uid 501 that can't be seen from here" in unseen.saw
+
+
+@pytest.mark.parametrize(
+    ("source", "own", "option", "now"),
+    [
+        ("env MASTER_PORT", None, "MASTER_PORT", "export MASTER_PORT=29600"),
+        ("torch's default", None, "MASTER_PORT", "export MASTER_PORT=29600"),
+        ("env PET_MASTER_PORT", None, "PET_MASTER_PORT", "export PET_MASTER_PORT=29600"),
+        ("torchrun --master_port", None, "--master_port", ""),
+        ("a free port", TorchrunPort(29500), "PET_MASTER_PORT", "export PET_MASTER_PORT=29600"),
+        ("a free port", TorchrunPort(29500, run="7"), "--rdzv-endpoint", ""),
+    ],
+)
+def test_another_port_is_said_where_this_one_is(
+    source: str, own: TorchrunPort | None, option: str, now: str
+) -> None:
+    """An option that was typed counts before every variable, so that no command can be pasted."""
+    seen = dataclasses.replace(held(SERVICE), torchrun=own)
+    finding = judged(net_port, Case("", seen, topology=says("29500", source)))[0]
+    advice = net_port.FINDINGS[finding.code].filled(finding.fields)
+    assert advice.now.partition("   ")[0] == now
+    assert f"({option})" in advice.text
 
 
 def test_a_value_that_is_no_port_is_shown_as_it_is() -> None:

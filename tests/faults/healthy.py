@@ -8,6 +8,7 @@ from faults.inject import Fault
 from faults.node import TRACKED
 from lab.host import HOSTS, NOBODY, Machine
 
+from preflight.identity.launcher_options import as_variables
 from preflight.identity.launchers import OPTIONS
 
 TIMES = 3
@@ -496,6 +497,12 @@ VARIANTS = (
             "PET_RDZV_BACKEND": "c10d",
             "PET_RDZV_ENDPOINT": "n1:29500",
         },
+        nproc=None,
+    ),
+    healthy(
+        "gate, and a torchrun of one node that takes a free port beside a run at 29500",
+        env=as_variables(["torchrun", "--nproc-per-node=2", "train.py"], {}),
+        beside="listen 29500",
         nproc=None,
     ),
     healthy(

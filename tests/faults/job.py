@@ -5,6 +5,7 @@ from __future__ import annotations
 from faults.inject import Fault
 from lab.host import HOSTS, Machine
 
+from preflight.identity.launcher_options import as_variables
 from preflight.identity.launchers import OPTIONS
 
 PORT = "n1 · MASTER_PORT"
@@ -15,6 +16,9 @@ ALL = "n1 · rank 0"
 STORE = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 RANK = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", **STORE}
 TORCHRUN = {**RANK, "TORCHELASTIC_RUN_ID": "none", "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1"}
+
+
+C10D = ("--rdzv-backend=c10d", "--rdzv-endpoint=n1:29500")
 
 
 def at(name: str) -> dict[str, str]:
@@ -40,6 +44,15 @@ PORTS = (
         says="'python",
         env=STORE,
         beside="store 29500",
+    ),
+    Fault(
+        "something else listens at the endpoint of a torchrun with c10d",
+        "net.port",
+        "port-held",
+        HELD,
+        env=as_variables(["torchrun", *C10D, "train.py"], {}),
+        beside="listen 29500 nobody",
+        nproc=None,
     ),
     Fault(
         "MASTER_PORT is the near end of somebody's connection",

@@ -63,9 +63,13 @@ def test_what_is_typed_empty_stays_so() -> None:
     assert told["PET_NPROC_PER_NODE"] == ""
 
 
-def test_one_node_is_at_torchruns_own_port() -> None:
-    top = found("python -m torch.distributed.run --nproc-per-node 4 train.py", {"MASTER_PORT": "9"})
-    assert (top.size, top.ranks_of("n2"), top.master_port) == (4, (0, 1, 2, 3), 29500)
+def test_one_node_is_at_the_port_that_is_typed_or_at_a_free_one() -> None:
+    line = "python -m torch.distributed.run --nproc-per-node 4"
+    top = found(f"{line} train.py", {"MASTER_PORT": "9"})
+    assert (top.size, top.ranks_of("n2")) == (4, (0, 1, 2, 3))
+    assert top.facts["master_port"] == Fact(str(top.master_port), "a free port")
+    typed = found(f"{line} --master-port 29500 train.py", {"MASTER_PORT": "9"})
+    assert typed.facts["master_port"] == Fact("29500", "torchrun --master-port")
     assert top.launcher == "torchrun's options"
     assert top.facts["nproc"].source == "torchrun --nproc-per-node"
 
