@@ -164,7 +164,7 @@ FINDINGS = {
             ),
         ),
         status=(Status.FAIL, Status.WARN),
-        explains=("env.identity:local-rank-differs",),
+        explains=("env.identity:local-rank-differs", "env.identity:out-of-range"),
     ),
 }
 

@@ -43,7 +43,7 @@ AT_LENGTH = frozenset(
         "what n2 is told from MASTER_PORT is lost",
         "a sidecar on n2 closes all its connections",
         "an HTTP proxy takes all connections of n2",
-        "n2 lets nothing in, and n4 nothing from n3",
+        "n2 lets nothing in, and n3 nothing from n4",
         "n3 drops what a connection from n2 carries after 200 kB",
         "n2 is 60 ms away",
         "n2 has 2 Mbit/s",

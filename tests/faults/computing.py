@@ -355,6 +355,7 @@ HEALTHY = (
         4,
         {"gpu2.name": "NVIDIA L4", "gpu2.speed": 0.3, "gpu3.name": "NVIDIA L4", "gpu3.speed": 0.3},
         scenario={"gpu2.name": "NVIDIA L4", "gpu3.name": "NVIDIA L4"},
+        args=(*WHOLE[:-1], f"{WHOLE[-1]},gpu.visible"),  # which warns of the mixture
     ),
 )
 
