@@ -2,8 +2,11 @@
 what torchrun says of the same, and how often preflight finds something where nothing is wrong. The
 figures are those of this run, which takes half an hour. tools/rehearsals.py does it for commands.
 
-    python tools/detection.py [--no-torchrun] [WORD…]     with words: only what has them in its
-                                                          name, printed, nothing is written
+    python tools/detection.py [--no-torchrun | --torchrun-again] [WORD…]
+        with words: only what has them in its name, printed, nothing is written
+
+What torchrun says of a fault is kept from the last document where that is of the same torch, unless
+it is asked again: it takes longer than all the rest.
 
 It needs what the tests need: root, namespaces, nftables, gcc, torch.
 """
@@ -17,7 +20,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -143,7 +146,8 @@ the same way, when each runs `torchrun --nnodes … --master-addr …` with a sc
 all-reduce over Gloo with a timeout of 20 s; its seconds in brackets; `ok` where all ranks end well.
 Nobody is waited for longer than {limit:g} s after all have imported what they need; what is shown
 then is the last warning. `-` where the fault is something that only preflight has: its agents,
-flags or variables.
+flags or variables. Its answers are kept from one such document to the next while torch stays the
+same.
 
 What `preflight rehearse` finds in training scripts is in [rehearsals.md](rehearsals.md).
 
@@ -182,14 +186,31 @@ def _look(pair: tuple[Part, Item]) -> Row:
         return rows.failed(item.name, error, len(part.head))
 
 
-def compared(parts: Sequence[Part], looked: Sequence[Sequence[Row]]) -> None:
-    """Add to each row of several machines what torchrun says."""
+def known_answers(document: str) -> dict[str, str]:
+    """What torchrun has said of faults, by their names, in a document of the torch that is here."""
+    if f" torch {importlib.metadata.version('torch')}, " not in document:
+        return {}
+    cells = [line.strip("| ").split(" | ") for line in document.splitlines() if line[:1] == "|"]
+    return {
+        one[0]: one[-1]
+        for one in cells
+        if len(one) == len(MANY) and one[-1] not in ("-", "---", rows.NOT_COMPARED, MANY[-1])
+    }
+
+
+def compared(
+    parts: Sequence[Part], looked: Sequence[Sequence[Row]], known: Mapping[str, str]
+) -> None:
+    """Add to each row of several machines what torchrun says, or has said before."""
     pairs = [
         (fault, row)
         for part, body in zip(parts, looked, strict=True)
         for fault, row in zip(part.items, body, strict=True)
         if part.head == MANY and row.tried and torchrun.comparable(fault)
     ]
+    for fault, row in pairs:
+        row.cells[-1] = known.get(fault.name, row.cells[-1])
+    pairs = [(fault, row) for fault, row in pairs if fault.name not in known]
     faults = [fault for fault, _ in pairs]
     for count, (number, said) in enumerate(each(rows.torchrun_says, faults, TORCHRUN_LABS), 1):
         pairs[number][1].cells[-1] = said
@@ -236,11 +257,12 @@ def summary(parts: Sequence[Part], looked: Sequence[Sequence[Row]]) -> str:
     return "**" + " ".join(lines) + "**\n\n"
 
 
-def document(with_torchrun: bool) -> str:
+def document(known: Mapping[str, str] | None) -> str:
+    """`known`: what torchrun has said; None: it is not compared at all."""
     began = time.monotonic()
     looked = looked_at(PARTS)
-    if with_torchrun:
-        compared(PARTS, looked)
+    if known is not None:
+        compared(PARTS, looked, known)
     minutes = (time.monotonic() - began) / 60
     text = HEAD.format(machine=machine(), minutes=minutes, arrive=ARRIVE, limit=torchrun.SECONDS)
     text += summary(PARTS, looked)
@@ -251,12 +273,15 @@ def document(with_torchrun: bool) -> str:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
-    arguments.add_argument("--no-torchrun", action="store_true", help="leave the comparison out")
+    asked = arguments.add_mutually_exclusive_group()
+    asked.add_argument("--no-torchrun", action="store_true", help="leave the comparison out")
+    asked.add_argument("--torchrun-again", action="store_true", help="keep no older answer of it")
     arguments.add_argument("words", nargs="*", metavar="WORD", help="that a name must have")
     given = arguments.parse_args()
     if not given.words:
         TARGET.parent.mkdir(exist_ok=True)
-        TARGET.write_text(document(not given.no_torchrun))
+        last = TARGET.read_text() if TARGET.exists() and not given.torchrun_again else ""
+        TARGET.write_text(document(None if given.no_torchrun else known_answers(last)))
         return
     chosen = [
         Part(p.title, p.head, [i for i in p.items if all(w in i.name for w in given.words)], p.look)
@@ -264,7 +289,7 @@ def main() -> None:
     ]
     looked = looked_at(chosen)
     if not given.no_torchrun:
-        compared(chosen, looked)
+        compared(chosen, looked, {})
     say(summary(chosen, looked).strip())
 
 

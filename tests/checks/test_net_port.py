@@ -154,6 +154,13 @@ CASES = (
         topology=CHOSEN,
     ),
     Case(
+        "which somebody's connection has",
+        of_torchrun(OUTGOING, older=None),
+        "port-outgoing",
+        Status.WARN,
+        topology=CHOSEN,
+    ),
+    Case(
         "an endpoint where something else listens",
         of_torchrun(RUN, run="7"),
         "port-leftover",
