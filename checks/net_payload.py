@@ -235,7 +235,10 @@ FINDINGS = {
         commands=(Command("cat /proc/net/bonding/*; ip -s link", "{node}"),),
         status=Status.WARN,
         blame=(Blame.NETWORK, Blame.NODE),
-        explains=("net.speed", "world.bandwidth", "world.gloo:slow", "world.nccl:slow"),
+        explains=(
+            *("net.mesh:syn-lost", "net.speed", "world.bandwidth"),
+            *("world.gloo:slow", "world.nccl:slow"),
+        ),
     ),
     "payload-damaged": FindingType(
         headline="data to or from {at} arrives corrupted: wrong checksum",

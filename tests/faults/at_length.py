@@ -84,7 +84,7 @@ AT_LENGTH = frozenset(
         "one of four paths into n3 has an MTU of 1300, of three nodes",
         "one of two paths into n1 loses 15 %, of three nodes",
         "what n2 cuts itself loses most of what is longer than a frame",
-        "n3 drops what comes from n2, since its way back leads over another interface (rp_filter)",
+        "n2 drops what comes from n3, since its way back leads over another interface (rp_filter)",
         "a NetworkPolicy: of four pods three take no connections, rank 0's does",
         "ufw on n2 knows the subnet of two nodes, and n3 is in another",
         "n2's ARP table has a permanent entry with n3's old MAC address",

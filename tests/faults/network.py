@@ -461,15 +461,15 @@ REVERSE_PATH = (
         innocent=("n2", "n3"),
     ),
     mesh(
-        "n3 drops what comes from n2, since its way back leads over another interface (rp_filter)",
+        "n2 drops what comes from n3, since its way back leads over another interface (rp_filter)",
         "return-route-differs",
-        "n3 · eth0",
+        "n2 · eth0",
         machines=machines(3, nics=2),
         breaks={
-            "n3": [
+            "n2": [
                 Break(
                     "strict",
-                    f"{STRICT}\nip route add 10.77.0.2 via 10.78.0.2 dev eth1",
+                    f"{STRICT}\nip route add 10.77.0.3 via 10.78.0.3 dev eth1",
                 )
             ],
         },

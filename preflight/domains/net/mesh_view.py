@@ -59,6 +59,8 @@ OWN_REFUSALS = (
     UNROUTED,
 )
 SILENCE = (TIMED_OUT, "ETIMEDOUT")
+UNHEARD = (*SILENCE, "EHOSTUNREACH")
+"""Of who drops what comes in: it drops the questions of ARP as well, unless it is known yet."""
 # fewer than this part of the connections that die pass after another SYN where it is their ports
 # that decide; of packets that are lost by chance or for a limit most come through the second time
 BY_CHANCE = 0.25
@@ -573,8 +575,7 @@ def drops_its_subnet(world: World[Mesh], one: LibraryMesh, suspect: Suspect) -> 
     ends = sorted({b for _, b in suspect.edges})
     ways = {n: one.ways[n].interface for n in ends if n in one.ways}
     drops = all(n in world.seen and ways.get(n) in world.seen[n].filtered for n in ends)
-    silent = (*SILENCE, "EHOSTUNREACH")
-    return ends if drops and all(one.failed[e].result in silent for e in suspect.edges) else []
+    return ends if drops and all(one.failed[e].result in UNHEARD for e in suspect.edges) else []
 
 
 def sent_back_elsewhere(
@@ -589,7 +590,7 @@ def sent_back_elsewhere(
         if here is None or way is None or there is None or ":" in there.ip:
             return {}
         way_back = detour_of(here.detours, way.interface, there.ip)
-        if way_back is None or one.failed[a, b].result not in SILENCE:
+        if way_back is None or one.failed[a, b].result not in UNHEARD:
             return {}
         found.setdefault(b, (a, way_back))
     return found
