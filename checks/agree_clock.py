@@ -4,8 +4,9 @@ Level        standard
 Looks at     the offset of each node's clock from that of the host of the meeting, with its
              uncertainty, measured over their connection; whether the kernel considers the clock
              synchronised (adjtimex), with its estimate of the largest error
-Fails if     two clocks are more than 10 s apart: torchrun considers a node with an old heartbeat
-             dead and starts a smaller world without it, with exit code 0
+Fails if     two clocks are more than 10 s apart under torchrun, but for a static one that is yet to
+             be started: with c10d it considers a node with an old heartbeat dead and starts a
+             smaller world without it, with exit code 0
 Warns if     two clocks are more than 1 s apart
 Undecided    no offset was measured, or the round trips vary too much to detect 1 s
 Not covered  clocks that drift apart later; whether they are correct
@@ -25,6 +26,7 @@ from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import duration, plural
+from preflight.identity.launchers import OPTIONS
 from preflight.model import (
     Blame,
     Command,
@@ -71,10 +73,12 @@ FINDINGS = {
         headline="{seen}",
         cause="no time service on that node, or one that has lost its server",
         means="torchrun (c10d rendezvous) silently drops the node and trains with a smaller "
-        "world, exit code 0; munge says 'Expired credential'",
+        "world, exit code 0. Without it the ranks meet; but munge says 'Expired credential', S3 "
+        "'RequestTimeTooSkewed', and certificates are 'not yet valid'",
         text="set the clock of {node!s}, or exclude {it!s}; run a time service (chronyd) with the "
         "same servers on every node",
         commands=(ASK, STEP),
+        status=(Status.FAIL, Status.WARN),
         blame=(Blame.NODE, Blame.UNKNOWN),
         was=("clock-far",),
     ),
@@ -109,12 +113,14 @@ class ClockOffset:
 
     synchronised   what the kernel says of itself; None: it would not say
     max_error      the largest error that the kernel admits
+    heartbeats     torchrun compares this clock with those of the other nodes, or may do so
     """
 
     offset: float | None
     uncertainty: float | None = None
     synchronised: bool | None = None
     max_error: float | None = None
+    heartbeats: bool = False
 
 
 class Timex(ctypes.Structure):
@@ -137,7 +143,15 @@ def observe(host: Host, ctx: Context) -> ClockOffset:
         raise NotApplicable("there was no meeting")
     ctx.mark("adjtimex")
     offset, uncertainty = (0.0, 0.0) if roll.hosts else (roll.offset, roll.uncertainty)
-    return ClockOffset(offset, uncertainty, *(_kernel() if host.live else (None, None)))
+    kernel = _kernel() if host.live else (None, None)
+    return ClockOffset(offset, uncertainty, *kernel, heartbeats=_has_heartbeats(host.environ))
+
+
+def _has_heartbeats(environ: Mapping[str, str]) -> bool:
+    """With c10d; a rank of torchrun is not told which rendezvous it was."""
+    return environ.get("PET_RDZV_BACKEND", "").strip() == "c10d" or (
+        "TORCHELASTIC_RUN_ID" in environ and OPTIONS not in environ
+    )
 
 
 def _kernel() -> tuple[bool | None, float | None]:
@@ -271,6 +285,7 @@ def _finding(
     limit: float,
 ) -> Found:
     unsure = apart.confidence is Confidence.POSSIBLE
+    heeded = any(clock.heartbeats for clock in clocks.values())
     shown = [*apart.odd[:KEPT], *apart.others[:1]]
     return Found(
         code,
@@ -279,6 +294,7 @@ def _finding(
         + ", ".join(f"{n} {_offset(clocks[n])}" for n in shown)
         + f" · {apart.why}",
         expected=f"every two within {duration(limit)}",
+        status=Status.FAIL if heeded and limit == FAR else Status.WARN,
         blame=Blame.UNKNOWN if unsure else None,
         confidence=apart.confidence,
         alternatives=tuple(f"the clock of {n} is wrong" for n in apart.odd[:KEPT])

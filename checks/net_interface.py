@@ -131,6 +131,7 @@ FINDINGS = {
             Command("ip link set lo up", "the node"),
             Command("nft list ruleset; iptables -S INPUT", "the node, as root"),
         ),
+        status=(Status.FAIL, Status.WARN),
         blame=Blame.NODE,
         # the name server may be a local one, as systemd-resolved is
         explains=("net.name", "rdzv.*", "world.*"),
@@ -368,6 +369,10 @@ def judge(world: World[Choices], expect: Expect) -> Iterator[Found]:
                 (_nic_subject(here, "lo"),),
                 saw=seen.loopback,
                 expected="lo is up and has 127.0.0.1",
+                # one rank that is not the store's connects to other nodes only
+                status=Status.WARN
+                if several and 0 < min(here.ranks, default=0) == max(here.ranks)
+                else Status.FAIL,
             )
         nccl = seen.nccl
         yield from _judge_nccl(here, seen, nccl)

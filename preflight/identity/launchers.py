@@ -268,6 +268,12 @@ LAUNCHERS = (
         node_rank=("PET_NODE_RANK", "RANK"),
     ),
     TORCHRUN_TO_COME,
+    # the only task of its node: the ranks are those of torchrun, which reads none of its variables
+    replace(
+        TORCHRUN_TO_COME,
+        sign=(*TORCHRUN_TO_COME.sign, "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1"),
+        without=(),
+    ),
     # `accelerate launch` is torchrun below
     replace(
         ENV,

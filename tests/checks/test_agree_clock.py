@@ -23,7 +23,10 @@ def nodes(count: int) -> Topology:
 
 
 def at(
-    *offsets: float | None, error: float = 0.001, unsynced: tuple[int, ...] | None = None
+    *offsets: float | None,
+    error: float = 0.001,
+    unsynced: tuple[int, ...] | None = None,
+    heartbeats: bool = True,
 ) -> dict[str, Any]:
     """Nodes with these offsets; `unsynced` are those that say so, where anybody says anything."""
     return {
@@ -31,6 +34,7 @@ def at(
             offset,
             None if offset is None else error,
             None if unsynced is None else i not in unsynced,
+            heartbeats=heartbeats,
         )
         for i, offset in enumerate(offsets)
     }
@@ -68,6 +72,7 @@ CASES = (
     case("11 s behind", at(0.0, 0.0, -11.0), FAR, Status.FAIL, subject="n2"),
     case("the meeting's host is the one that differs", at(0.0, 40.0, 40.2), FAR, subject="n0"),
     case("two nodes", at(0.0, 20.0), FAR, Status.FAIL),
+    case("2 h, and no torchrun", at(0.0, 7200.0, heartbeats=False), FAR, Status.WARN),
     case("by an unsteady measure, far all the same", SHAKY, FAR, Status.FAIL, subject="n1"),
     case("not measured", at(0.0, None), UNSTEADY, Status.UNDECIDED, subject="n1"),
     case(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
+from faults.torchruns import torchrun
 from faults.world import PORT, WorldFault, machines
 from lab import nvml
 from lab.faults import (
@@ -357,11 +358,15 @@ MACHINES = (
     WorldFault(
         "one node's clock is 90 s ahead",
         *("agree.clock", "clock-skew-large", "n3"),
+        status="warn",
+        exit=0,
         machines=but_the_third(clock=90),
     ),
     WorldFault(
-        "the clock of the first node is 12 s behind",
+        "the clock of the first node is 12 s behind, and torchrun meets by c10d",
         *("agree.clock", "clock-skew-large", "n1"),
+        nproc=0,
+        env=torchrun(3),
         machines=(Machine("n1", clock=-12), *machines(3)[1:]),
     ),
     WorldFault(
@@ -375,6 +380,8 @@ MACHINES = (
         "the clocks of two nodes are 30 s apart",
         *("agree.clock", "clock-skew-large", "n1"),
         subjects=("n2",),
+        status="warn",
+        exit=0,
         machines=(Machine("n1"), Machine("n2", clock=30)),
         confidence="possible",
     ),
@@ -385,6 +392,8 @@ PAIRS = (
         "two at once: a clock and a firewall",
         *("agree.clock", "clock-skew-large", "n2"),
         second=("net.mesh", "inbound-closed", "n3"),
+        nproc=0,
+        env=torchrun(4),
         machines=(Machine("n1"), Machine("n2", clock=90), Machine("n3"), Machine("n4")),
         breaks={"n3": [close_other_ports(PORT)]},
     ),

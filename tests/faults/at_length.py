@@ -120,7 +120,7 @@ AT_LENGTH = frozenset(
         "the GPUs of one of three nodes have other VBIOS",
         "one node has the second one as MASTER_ADDR",
         "one node's clock is 90 s ahead",
-        "the clock of the first node is 12 s behind",
+        "the clock of the first node is 12 s behind, and torchrun meets by c10d",
         "two at once: a firewall that resets MASTER_PORT and a setting",
         "one GPU of one of three nodes has other VBIOS, as after a repair",
         "of two trays of one rack each is in a clique of its own",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from faults.torchruns import torchrun
 from faults.world import WHOLE, WorldFault, machines
 from lab.faults import (
     DOCKER,
@@ -1269,6 +1270,8 @@ ADDRESSES = (
         "net.interface",
         "loopback-down",
         "n2 · lo",
+        status="warn",
+        exit=0,
         breaks={"n2": [link_down("lo")]},
     ),
 )
@@ -1306,6 +1309,8 @@ PAIRS = (
         "dropped-here",
         "n2*",
         second=("agree.clock", "clock-skew-large", "n3*"),
+        nproc=0,
+        env=torchrun(4),
         machines=(Machine("n1"), Machine("n2"), Machine("n3", clock=90), Machine("n4")),
         breaks={"n1": [drop_port(PORT, N2)]},
         innocent=("n4",),

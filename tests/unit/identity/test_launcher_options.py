@@ -171,6 +171,13 @@ def test_ranks_of_an_outer_launcher_are_not_those_to_come() -> None:
     assert found("torchrun --nproc-per-node 4 train.py", task).launcher == "environment"
 
 
+def test_the_only_task_of_a_node_has_its_ranks_from_torchrun() -> None:
+    task = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    line = "torchrun --nnodes 2 --node-rank 1 --nproc-per-node 4 --master-addr n1 train.py"
+    top = found(line, task)
+    assert (top.launcher, top.ranks_of("n2"), top.size) == ("torchrun's options", (4, 5, 6, 7), 8)
+
+
 def test_a_node_beyond_their_number_is_refused_by_its_option() -> None:
     line = "torchrun --nnodes=2 --node-rank=2 --master-addr=n1 train.py"
     with pytest.raises(PreflightError, match=r"node rank 2 .torchrun --node-rank. of 2 nodes"):
