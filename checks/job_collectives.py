@@ -10,7 +10,7 @@ Fails if     ranks make different calls with the same number, or in a different 
              DataLoader, a file system, its own exit), ranks wait for each other in different
              groups or for a key of the store that none sets, NCCL's RAS service can't reach one or
              reports that it has launched fewer calls, or all have reached the same call and it
-             does not end; a rank does not end after its program is over
+             does not end; a rank does not end after its program is over, or has failed
 Warns if     at the end of the watch other ranks have waited at least 10 s for one that is still
              working, or that sleeps between attempts; in a job that is only seen from outside one
              does nothing somewhere else while all others wait for their GPUs; one line calls
@@ -214,6 +214,15 @@ FINDINGS = {
         "DUE TO TIME LIMIT'",
         text="end what rank {rank} waits for at {line!s} before the program ends: tell the thread "
         "or process to stop, or start it with daemon=True",
+    ),
+    "failed-not-ended": for_author(
+        headline="rank {rank} has failed at {raised}, its process does not end, and the others "
+        "wait for it",
+        cause="a thread that is no daemon and that nobody stops when the program fails: a monitor, "
+        "a prefetcher, a logger, a pool",
+        means=TIMEOUT,
+        text="mend what fails at {raised!s}; and start the thread at {line!s} with daemon=True, or "
+        "stop it in a finally, so that the launcher sees that the rank has failed",
     ),
     "loader-stuck": for_author(
         headline="rank {rank} waits for a DataLoader that hangs at {line}",

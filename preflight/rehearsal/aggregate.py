@@ -374,6 +374,7 @@ def calls_of(
         seconds=round(now - began, 2),
         works=_work_elsewhere(history),
         leaving=history.leaving,
+        failure=history.failure,
         keys=history.keys,
         pause=round(history.nap[1] - history.nap[0], 1) if history.nap[1] > now else 0.0,
         asks=history.asks,

@@ -14,11 +14,14 @@ from dataclasses import field
 from itertools import takewhile
 from typing import Any
 
-from preflight.domains.job.record import CLOSING, FRAMES, ChildProcess, Frame, Loader
+from preflight.domains.job.record import CLOSING, FRAMES, ChildProcess, Frame, Loader, Uncaught
 from preflight.frozen import dataclass
+from preflight.redact import redact
 from preflight.rehearsal.client import frame_from_json, frames_from_json, mapping_or_empty
 from preflight.sanitize import one_line
 
+FAILURE = 300
+"""Characters of the message of an exception."""
 COLLECTIVES = (
     "/torch/distributed/distributed_c10d.py",
     "/torch/distributed/c10d_logger.py",
@@ -180,6 +183,8 @@ class History:
     leaving: bool = False
     """Its program is over: it is in destroy_process_group, in what atexit calls, or waits for its
     threads."""
+    failure: Uncaught | None = None
+    """Calls.failure"""
     profiled: object = None
     """What it said last of a profiler that records it."""
     keys: tuple[str, ...] = ()
@@ -341,6 +346,7 @@ class History:
         self.joined = self.joined or pulse.get("joined") is True
         self.by_node = pulse.get("by_node") is True
         self.raised = self.raised or pulse.get("raised") is True
+        self.failure = _failure(pulse.get("failure"))
         self.profiled = pulse.get("profiled", self.profiled)
         self.unrecorded = one_line(pulse.get("unrecorded", ""))
         groups = _groups(pulse.get("groups"))
@@ -569,6 +575,13 @@ def _two_counts(told: object) -> tuple[int, int]:
         case [int(one), int(two)]:
             return int(max(0, one)), int(max(0, two))  # True is an int, too
     return 0, 0
+
+
+def _failure(told: object) -> Uncaught | None:
+    match told:
+        case [str(text), place]:
+            return Uncaught(redact("", one_line(text), FAILURE), frame_from_json(place))
+    return None
 
 
 def _loader(told: object) -> Loader | None:

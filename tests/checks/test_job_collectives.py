@@ -41,6 +41,7 @@ from preflight.domains.job.record import (
     Life,
     RehearsalRecord,
     Rehearsed,
+    Uncaught,
     WatchedCommand,
 )
 from preflight.host import Host
@@ -380,6 +381,7 @@ BARRIERS = (
 
 NOT_JOINED = [replace(rank(w), groups=(), world=2) for w in ("init", "own")]
 NFS = rank("own", state="D", wchan="nfs_wait_on_request", line=12)
+FAILED = replace(LEAVES, failure=Uncaught("ValueError: 12", LEAVES.stack[0]))
 STANDS = (
     finds("rank-stuck", "in its own code", job(WAITS, BEHIND, WAITS, WAITS), 1),
     finds("rank-stuck", "two of them", job(WAITS, BEHIND, WAITS, BEHIND), 1),
@@ -401,6 +403,7 @@ STANDS = (
     finds("exit-stuck", "alone at its exit", job(LEAVES, gone("exited"), gone("exited")), 0),
     finds("rank-stuck", "one has not come to its exit", job(LEAVES, BEHIND, LEAVES), 1),
     finds("exit-stuck", "all at their exits", job(LEAVES, LEAVES), 0),
+    finds("failed-not-ended", "which it failed", job(WAITS, FAILED, WAITS), 1),
     finds("rank-stuck", "at its exit, and others wait", job(WAITS, LEAVES, WAITS, WAITS), 1),
     finds("loader-stuck", "its loader", job(WAITS, rank("loader", loader=loader(3), lost=1)), 1),
     finds("loader-stuck", "all loaders", job(*[rank("loader", loader=loader(3))] * 2), 0),

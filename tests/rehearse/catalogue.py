@@ -537,6 +537,8 @@ FAULTS = (
     gone("late_at_monitored_barrier", "rank-late", 2, nproc=3, launcher=SHELL),
     hangs("sleeps_before_barrier", "rank-stuck", 0),
     hangs("left_thread", "exit-stuck", 0, launcher=SHELL),
+    hangs("fails_beside_thread", "failed-not-ended", 1, launcher=SHELL),
+    raised("fails_beside_thread", 1, args=("daemon",), word="daemon", launcher=SHELL),
     # as they were reported, and built before what finds them was tried on them
     *(
         hangs("exits", "exit-stuck", 0, nproc=3, args=(how,), word=how, line=line, launcher=SHELL)
@@ -1030,6 +1032,7 @@ HEALTHY = (
 AT_LENGTH = frozenset(
     {
         *("raised_in_module", "raised_in_join", "raised_at_checkpoint"),
+        "fails_beside_thread-daemon",
         *("ties_lost-again", "routed-sizes", "gives_own-longer", "second_phase"),
         "missing_module-python",
         *("replica_own_start", "reads_output", "mpi_ranks-local", "clips_apart-right"),

@@ -239,7 +239,9 @@ def _stuck(hang: Hang, found: WaitGraph, late: Sequence[int]) -> Found | None:
         code, what = "loader-stuck", f"{verb} DataLoader for {still}{_describe_loader(first)}"
     else:
         code, what = "rank-stuck", _describe_stuck(first, still, several=len(mine) > 1)
-        if not waiting and all(calls[r].leaving for r in mine):
+        if first.failure is not None:
+            code, what = "failed-not-ended", _describe_failure(first)
+        elif not waiting and all(calls[r].leaving for r in mine):
             code, for_it = "exit-stuck", _others_ended(hang)
         elif all(calls[r].gpu_wait for r in mine):
             code, blame = "gpu-stuck", Blame.UNKNOWN
@@ -262,9 +264,16 @@ def _stuck(hang: Hang, found: WaitGraph, late: Sequence[int]) -> Found | None:
         fields={
             "rank": str(one),
             "line": str(_worker_line(first) or frame_of(first) or "that line"),
+            "raised": str(first.failure.frame or "its end") if first.failure else "",
             "doing": f"it is in {CLOSING}" if _closes(first) else "its program is over",
         },
     )
+
+
+def _describe_failure(seen: Calls) -> str:
+    raised = seen.failure
+    text, frame = (raised.text, raised.frame) if raised is not None else ("", None)
+    return f": {text} {at_frame(frame)} · its process does not end: a thread is {location(seen)}"
 
 
 def _worker_line(seen: Calls) -> Frame | None:

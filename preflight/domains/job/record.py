@@ -327,6 +327,8 @@ class Calls:
     leaving: bool = False
     """Its program is over: it is in destroy_process_group, in what atexit calls, or waits for its
     threads."""
+    failure: Uncaught | None = None
+    """The exception with which its program is over, where the process is still there."""
     keys: tuple[str, ...] = ()
     """Those of a store for which it waits, where it is at `store`."""
     pause: float = 0.0

@@ -563,6 +563,7 @@ def pulse():
         Responder.c10d, Responder.binding, told["groups"]
     )
     told["raised"] = uncaught_exception() is not None
+    told["failure"] = failure() if leaving else None
     told["profiled"] = Responder.needless["longest"]()
     told["between"] = bool(Responder.phases["Phases"].stepped)
     if (used := gpu_in_use()) is not None:
@@ -872,6 +873,14 @@ def uncaught_exception():
     if isinstance(error, SystemExit):
         return error.__context__ if error.code else None
     return error
+
+
+def failure():
+    """That exception in one line and its innermost place in the user's code; None without one."""
+    error = uncaught_exception()
+    if error is None or not Responder.caught:
+        return None
+    return [Responder.caught["describe"](error)[:TEXT], Responder.caught["place_of"](error)]
 
 
 def write_end():
