@@ -14,7 +14,8 @@ Fails if     ranks make different calls with the same number, or in a different 
 Warns if     at the end of the watch other ranks have waited at least 10 s for one that is still
              working, or that sleeps between attempts; in a job that is only seen from outside one
              does nothing somewhere else while all others wait for their GPUs; one line calls
-             barrier() 8 times and more in each step
+             barrier() 8 times and more in each step, or one line makes a process group for the
+             same ranks again and again
 Undecided    no collective and no step was seen during the watch; a process group counts calls, but
              neither torch nor preflight could record them; all ranks wait for the lock file of an
              extension's build (torch.utils.cpp_extension, as DeepSpeed uses it)
@@ -48,6 +49,7 @@ from preflight.domains.job.hang_causes import hang_cause
 from preflight.domains.job.load import REHEARSAL, for_author, load_rank
 from preflight.domains.job.ras_findings import from_ras
 from preflight.domains.job.record import Calls
+from preflight.domains.job.repeated_groups import repeated_groups
 from preflight.domains.job.stack_sites import UNNUMBERED, from_stacks
 from preflight.domains.job.swallowed import with_swallowed
 from preflight.domains.job.wait_graph import INIT, wait_graph
@@ -160,6 +162,16 @@ FINDINGS = {
         "ranks by themselves",
         status=Status.WARN,
         explains=(),
+    ),
+    "groups-repeated": for_author(
+        headline="a process group for the same ranks is made again and again at {line}",
+        cause="new_group in a function that each step calls, for a metric or a log",
+        means="all groups stay until the end: each step is slower than the one before, until 'Too "
+        "many open files', 'can't start new thread', or, as each communicator of NCCL has buffers, "
+        "'CUDA out of memory'",
+        text="call new_group at {line!s} once, before the loop, and keep the group",
+        status=Status.WARN,
+        explains=("job.pace", "job.memory", "job.balance:step-blocked"),
     ),
     "rank-stuck": for_author(
         headline="rank {rank} is stuck at {line}, the others wait for it",
@@ -329,6 +341,16 @@ def judge(world: World[Calls], expect: Expect) -> Iterator[Found]:
             expected="no barrier in a step",
             confidence=LIKELY,
             fields={"line": str(repeated.frame), "often": often},
+        )
+    elif made := repeated_groups(hang):
+        yield Found(
+            "groups-repeated",
+            hang.subjects(made.by),
+            saw=f"{made.many} groups of {rank_list(made.ranks)} were made at {made.frame}, in "
+            f"{plural(made.steps, 'step')}",
+            expected="one group for the same ranks",
+            confidence=LIKELY,
+            fields={"line": str(made.frame)},
         )
 
 

@@ -363,6 +363,13 @@ def stepping(*calls: str, steps: int = 10, completed: int = 1000) -> Calls:
 
 
 OFTEN = stepping("aaa", *["-" + "a" * 12] * 3)
+MADE_ANEW = replace(
+    OFTEN,
+    steps=40,
+    groups=tuple(
+        Group(str(n), (0, 1), 1, 1, made=Frame("train.py", 31, "reduce", True)) for n in range(20)
+    ),
+)
 BARRIERS = (
     finds("barriers-in-step", "12 and more", job(OFTEN, OFTEN), 0, status=WARN),
     finds(
@@ -372,6 +379,7 @@ BARRIERS = (
         0,
         status=WARN,
     ),
+    finds("groups-repeated", "a group in each step", job(MADE_ANEW, MADE_ANEW), 0, status=WARN),
     Case("7 in a step", job(*[stepping(*["-" + "a" * 7] * 9)] * 2)),
     Case("one for each batch of an evaluation", job(*[stepping("-" * 90, "a" * 60, "----")] * 2)),
     Case("they were few, over all steps", job(*[replace(OFTEN, steps=200)] * 2)),
