@@ -378,6 +378,9 @@ def _amounts(ranks: Sequence[Rank], of: Callable[[Work], BatchAmount]) -> Iterat
     for counts in ([work.steps for _, work in known], [of(work).batches for _, work in known]):
         if min(counts) < SAME_STEPS * max(counts):
             return
+    # many short samples on one rank and few long ones on another, as token budgets make them
+    if not _unlike(known, lambda work: of(work).size * of(work).content, SAMPLES):
+        return
     if odd := _unlike(known, lambda work: of(work).size, SAMPLES):
         yield _uneven(known, odd, "samples per batch", of, lambda amount: amount.size)
         return

@@ -294,14 +294,26 @@ class Rank:
         return round(usual) if usual >= 2 and widest <= UNEVEN * usual else 0
 
     @property
+    def in_bursts(self) -> bool:
+        """Whether its workers, which began together, deliver together: one step in about as many
+        waits for all of them."""
+        pauses = len(self.pace.pauses)
+        return pauses >= RECURS and self.pace.steps <= UNEVEN * max(1, self.pace.workers) * pauses
+
+    @property
+    def each(self) -> float:
+        """Seconds of a step: most are as long, or the long ones are as much its pace."""
+        return self.pace.step if self.regular else self.pace.mean
+
+    @property
     def starved(self) -> bool:
         pace = self.pace
         if pace.busy is not None and pace.busy >= GPU_BUSY:
             return False
         return (
-            self.regular
+            (self.regular or self.in_bursts)
             and pace.loader >= self.loader_least
-            and pace.loader * pace.step >= LOADER_LEAST
+            and pace.loader * self.each >= LOADER_LEAST
         )
 
     @property
@@ -430,7 +442,7 @@ def _loader(starved: Sequence[Rank], others: Sequence[Rank]) -> Found:
         "loader-bound",
         tuple(rank.subject for rank in starved),
         saw=f"{_who(starved)} {_parts([r.pace.loader for r in starved])} of the time for the "
-        f"DataLoader, {duration(pace.loader * pace.step)} of {duration(pace.step)} per step{gpu}"
+        f"DataLoader, {duration(pace.loader * worst.each)} of {duration(worst.each)} per step{gpu}"
         f"{idle}"
         f" · num_workers={pace.workers}{cpus}",
         expected=f"less than {_parts([worst.loader_least])}",

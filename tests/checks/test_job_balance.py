@@ -310,6 +310,11 @@ CASES = (
         topology=FOUR,
         subject="n1 · rank 1",
     ),
+    Case(
+        "as many tokens on each, in many short samples or in few long ones",
+        ranks(replace(ONE, parts=parts(48, 21)), replace(ONE, parts=parts(6, 170))),
+        topology=FOUR,
+    ),
     Case("of two, one", ranks(ONE, LARGER), "batch-uneven", WARN, topology=FOUR),
     Case(
         "longer sequences on one",

@@ -130,6 +130,13 @@ def growing(**changes: Any) -> dict[str, Any]:
     return ranks(pace(payloads=(payload,)), pace(payloads=(payload,)))
 
 
+BURSTS: dict[str, Any] = {
+    "step": 0.012,
+    "mean": 0.11,
+    "loader": 0.6,
+    "workers": 3,
+    "pauses": tuple(range(0, 60, 3)),
+}
 LOADER, SMALL, SLOW = "loader-bound", "small-collectives", "rank-slow"
 
 
@@ -157,6 +164,14 @@ HEALTHY = (
     Case("irregular steps and a thread that hardly computes", threaded(0.2)),
     Case("threads on both ranks", threaded(0.9, 0.6)),
     Case("a thread that keeps nobody waiting", threaded(0.9, gap=0.3)),
+    Case(
+        "workers that deliver together: every third step waits",
+        ranks(*[pace(**BURSTS)] * 2),
+        LOADER,
+        WARN,
+        subject="n1 · rank 0",
+    ),
+    Case("a pause now and then", ranks(*[pace(**BURSTS | {"pauses": (0, 9, 31, 33, 58)})] * 2)),
     Case("balanced", waits(0.2, 0.22, 0.19, 0.2)),
     Case("one rank", ranks(FINE)),
     Case("no distributed job", {"n1": FINE}),

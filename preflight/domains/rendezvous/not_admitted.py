@@ -585,10 +585,19 @@ def _expectation(
         case AttemptOutcome.UNCLEAR:
             gone = ("the host left", "it listens, but had no time")
             return meeting, gone, Confidence.POSSIBLE
+        case AttemptOutcome.DEAD if _runs_there(group[0], view):
+            return meeting, (), Confidence.LIKELY
         case AttemptOutcome.DEAD if sure is Confidence.POSSIBLE:
             down = "the machine is down"
             return meeting, (down, "no machine has this address"), sure
     return meeting, ((f"it is {at}", own) if sure is Confidence.POSSIBLE else ()), sure
+
+
+def _runs_there(one: NotAdmitted, view: MeetingView | None) -> bool:
+    """Whether the machine that it sought is the meeting's host, which is there."""
+    if one.attempt is None or view is None:
+        return False
+    return one.attempt.ip in view.reach.addresses
 
 
 def _rejected_by_meeting(one: NotAdmitted) -> bool:

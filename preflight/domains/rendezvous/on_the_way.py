@@ -17,6 +17,7 @@ INTERCEPTED, DATA_LOST = "intercepted", "data-lost"
 REFUSED_HERE, DROPPED_HERE = "refused-here", "dropped-here"
 REVERSE_PATH, FILTERED_THERE, LINK_DOWN = "reverse-path", "reverse-path-host", "link-down"
 ANSWERS_FILTERED = "answers-filtered"
+NOT_NEIGHBOURS = "arp-unanswered"
 DIVERTED, RETURN_ROUTE = "route-diverted", "return-route-host"
 STORE_NOT_SERVED = "agent-store-missing"
 SEARCH_DOMAIN, TRANSLATED = "search-domain", "address-translated"
@@ -123,6 +124,22 @@ FINDINGS = {
             Command("nc -vz -w 3 {name} {port}", "this node, and one that gets in"),
         ),
         blame=(Blame.NETWORK, Blame.NODE),
+    ),
+    NOT_NEIGHBOURS: FindingType(
+        headline="{outside} gets no ARP answer from {name}, which runs: {ip} is not reached",
+        who="network administrator",
+        cause="a switch or bridge that keeps the two apart (client isolation, a VLAN, multicast "
+        "snooping that IPv6 needs), a macvlan interface and the machine that it is on, a netmask "
+        "that takes in another network, a permanent ARP entry",
+        means="'The client socket has failed to connect to any network address … errno: 113 - No "
+        "route to host' on this node; all others wait for it",
+        text="compare the switch port and the VLAN of {outside} with those of a node that gets in; "
+        "give a container on rank 0's own machine a bridge, or its network",
+        commands=(
+            Command("ip neigh; ip -d link", "this node"),
+            Command("tcpdump -eni any arp or icmp6", "both nodes, as root"),
+        ),
+        blame=Blame.NETWORK,
     ),
     REVERSE_PATH: FindingType(
         headline="{outside} drops {name}'s answers: its route leaves by another interface",
@@ -258,6 +275,8 @@ def seen_on_the_way(
         return ANSWERS_FILTERED
     if way in UNREACHED and _is_diverted(reach, attempt.ip):
         return DIVERTED
+    if way is AttemptOutcome.DEAD and view is not None and attempt.ip in view.reach.addresses:
+        return NOT_NEIGHBOURS
     said_nothing = attempt.answer in ("silent", "closed")
     if view is None or (said_nothing and any(s.kind == "crowd" for s in view.roll.strangers)):
         return ""  # a host that has to close connections unheard closes those of its own, too
