@@ -439,6 +439,24 @@ def some_flows(parts: int, rest: str) -> Break:
     )
 
 
+NEIGHBOURS = (
+    reach(
+        "ARP of n2 does not arrive at rank 0's node, which n3 reaches",
+        "arp-unanswered",
+        "n2*",
+        breaks={
+            "n1": [
+                Break(
+                    "arp",
+                    "nft 'table arp apart { chain in { type filter hook input priority 0; "
+                    f"arp saddr ip {N2} drop; }}; }}'",
+                )
+            ]
+        },
+        innocent=("n3",),
+    ),
+)
+
 STRICT = "sysctl -qw net.ipv4.conf.all.rp_filter=1 net.ipv4.conf.eth0.rp_filter=1"
 REVERSE_PATH = (
     reach(
@@ -1353,6 +1371,7 @@ FAULTS = (
     *ON_THE_WAY,
     *PORTS,
     *FLOWS,
+    *NEIGHBOURS,
     *REVERSE_PATH,
     *PATHS,
     *ROUTES,

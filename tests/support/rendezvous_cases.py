@@ -1476,6 +1476,13 @@ NOT_ADMITTED: tuple[Row, ...] = (
         says=("10.0.0.1:29500 no answer in 4.0 s (7 tries)", "2 other nodes got in"),
     ),
     row(
+        "one gets no ARP answer from the host, which is there",
+        here(three(), n2=guest(2), n3=guest(3), n4=out(4, DEAD)),
+        "arp-unanswered",
+        subject="n4",
+        sure=Confidence.LIKELY,
+    ),
+    row(
         "one is not in, one is: whose side can't be told",
         here(hosting(*ALL[:2], size=6), n2=guest(2), n3=out(3, DROPPED)),
         "dropped-here",
