@@ -19,7 +19,8 @@ Warns if     /dev/shm is smaller than 1 GiB; a process may open fewer than 256 f
              several nodes with GPUs have active InfiniBand (or EFA), but a container has not got
              its devices, or their mode keeps this user from opening them; a process may use less
              than a week of CPU time, less than 1 TiB of address space and 16 GiB of data beside
-             GPUs (4 GiB without), or write files of less than 100 GiB
+             GPUs (4 GiB without), or write files of less than 100 GiB; on several nodes, TCP may
+             buffer less than 64 KiB of a connection (net.ipv4.tcp_rmem, tcp_wmem)
 Undecided    /proc/self/limits can't be read
 Not covered  limits that the launcher changes after this check; communicators that only the script
              knows of; disk quotas (host.storage)
@@ -35,8 +36,8 @@ Seen as      "ibv_reg_mr failed", "ibv_create_qp failed: Cannot allocate memory"
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import field, replace
 
 from preflight.check import Check, Context, Scope, Stage
 from preflight.domains.net.rdma import disabled_by, rdma_ports
@@ -75,6 +76,8 @@ FULL = ("No space left on device", "Disk quota exceeded")
 SHM_PER_RANK = 10 * MIB
 # what `docker run` gives is 64 MiB; a DataLoader with a few workers fills it
 SHM_COMFORT = 1 * GIB
+# what a connection without window scaling had; the kernel's own values are 6 and 4 MiB
+BUFFER_LEAST = 64 << 10
 # registering even the smallest buffers of one HCA takes more than the classic 64 KiB or 8 MiB
 MEMLOCK_RDMA = 1 * GIB
 # interpreter, OpenMP, autograd, NCCL's or Gloo's own threads
@@ -218,6 +221,21 @@ FINDINGS = {
         status=(Status.FAIL, Status.WARN),
         explains=("rdzv.*", "world.*"),
     ),
+    "tcp-buffers-low": FindingType(
+        headline="TCP connections of {at} crawl: {seen}",
+        who="cluster administrator",
+        cause="values of net.ipv4.tcp_rmem or tcp_wmem that were meant as kilobytes or pages, or "
+        "tuned for a machine with little memory",
+        means="no error: each direction carries so many bytes in a round trip and no more, and "
+        "all-reduces over TCP and the store of large objects crawl",
+        now="sysctl -w net.ipv4.tcp_rmem='4096 131072 6291456' net.ipv4.tcp_wmem='4096 16384 "
+        "4194304'   as root",
+        text="remove the lines from /etc/sysctl.d, or set the kernel's own values: 4096 131072 "
+        "6291456 and 4096 16384 4194304 bytes",
+        commands=(Command("sysctl net.ipv4.tcp_rmem net.ipv4.tcp_wmem", "the node"),),
+        status=Status.WARN,
+        explains=("net.speed", "world.bandwidth", "world.gloo:slow", "world.nccl:slow"),
+    ),
     "threads-low": FindingType(
         headline="{seen} on {at}: too few",
         cause="a small pids.max of the cgroup or `ulimit -u`",
@@ -299,6 +317,7 @@ class ProcessLimits:
     sockets   data connections that NCCL opens for each of its own over TCP, by its variables
     cpu_seconds, addresses, data, file_bytes    what one process may use of CPU time, of address
               space, of private memory, and write to one file
+    buffers   variable -> bytes that TCP may buffer of one connection at most, where it says so
     """
 
     memlock: int
@@ -325,6 +344,7 @@ class ProcessLimits:
     addresses: int = UNLIMITED
     data: int = UNLIMITED
     file_bytes: int = UNLIMITED
+    buffers: Mapping[str, int] = field(default_factory=dict)
 
 
 def observe(host: Host, ctx: Context) -> ProcessLimits:
@@ -365,11 +385,22 @@ def observe(host: Host, ctx: Context) -> ProcessLimits:
         files_hard=limits["max open files"].hard,
         sockets=_sockets(host),
         groups=_groups(host),
+        buffers=_tcp_buffers(host),
         cpu_seconds=soft.get("max cpu time", UNLIMITED),
         addresses=soft.get("max address space", UNLIMITED),
         data=soft.get("max data size", UNLIMITED),
         file_bytes=soft.get("max file size", UNLIMITED),
     )
+
+
+def _tcp_buffers(host: Host) -> dict[str, int]:
+    """The last of three numbers: the kernel grows a buffer up to there."""
+    found = {}
+    for name in ("tcp_rmem", "tcp_wmem"):
+        words = (host.read_or_none(f"/proc/sys/net/ipv4/{name}") or "").split()
+        if len(words) == 3 and (most := number(words[2])) is not None:
+            found[f"net.ipv4.{name}"] = most
+    return found
 
 
 def _sockets(host: Host) -> int:
@@ -557,6 +588,14 @@ def judge(world: World[ProcessLimits], expect: Expect) -> Iterator[Found]:
                 saw=f"{size(limits.memory_left)} of memory left by {limits.memory_limit}",
                 expected=f"{size(MEMORY_PER_RANK)} for each of {ranks} ranks",
                 confidence=Confidence.LIKELY,
+            )
+        low = {name: most for name, most in limits.buffers.items() if most < BUFFER_LEAST}
+        if low and world.topology.several_nodes:
+            yield Found(
+                "tcp-buffers-low",
+                (here,),
+                saw=" and ".join(f"{name} is at most {size(most)}" for name, most in low.items()),
+                expected=f"at least {size(BUFFER_LEAST)}",
             )
 
 

@@ -47,6 +47,20 @@ CASES = (
     Case("generous", FINE),
     Case("64 KiB of memlock matter to nobody without RDMA", but(memlock=65536, rdma=())),
     Case("memlock with RDMA", but(memlock=8 * MIB), "memlock-low", Status.FAIL, subject="n1"),
+    Case(
+        "TCP buffers that were meant as kilobytes",
+        but(buffers={"net.ipv4.tcp_rmem": 2304, "net.ipv4.tcp_wmem": 4 * MIB}),
+        "tcp-buffers-low",
+        Status.WARN,
+        topology=TWO_NODES,
+        subject="n1",
+    ),
+    Case("which one node does not need", but(buffers={"net.ipv4.tcp_rmem": 2304})),
+    Case(
+        "TCP buffers of the kernel",
+        but(buffers={"net.ipv4.tcp_rmem": 6 * MIB, "net.ipv4.tcp_wmem": 4 * MIB}),
+        topology=TWO_NODES,
+    ),
     Case("CAP_IPC_LOCK makes memlock void", but(memlock=65536, memlock_binds=False)),
     Case(
         "docker's 64 KiB matter to nobody who may not open the host's RDMA devices",

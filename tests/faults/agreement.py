@@ -356,6 +356,13 @@ MACHINES = (
         machines=(Machine("n1"), Machine("n2", limits={"nofile": "100"}), Machine("n3")),
     ),
     WorldFault(
+        "one node's TCP buffers were meant as kilobytes",
+        *("host.limits", "tcp-buffers-low", "n2"),
+        status="warn",
+        exit=0,
+        breaks={"n2": [Break("buffers", "sysctl -qw net.ipv4.tcp_rmem='2304 2304 2304'")]},
+    ),
+    WorldFault(
         "one node's clock is 90 s ahead",
         *("agree.clock", "clock-skew-large", "n3"),
         status="warn",
