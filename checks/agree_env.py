@@ -77,7 +77,9 @@ CHECK = Check(
 
 # read without a GPU, too
 EVERYWHERE = ("ACCELERATE_", "GLOO_", "TORCH_DIST_", "TORCH_DISTRIBUTED_", "TORCH_GLOO_", "OMP_")
-NCCL_JOB, JOB = ("world.nccl", "world.ddp", "world.bandwidth"), ("rdzv.store", "world.*")
+NCCL_JOB = ("world.nccl", "world.ddp", "world.bandwidth")
+JOB = ("rdzv.store", "rdzv.store:stuck", "world.*")
+"""The code: also where it is not known which of two nodes has the wrong value."""
 
 NUMBERS = (
     *(
