@@ -137,6 +137,15 @@ FINDINGS = {
         explains=("rdzv.store", "world.*", "agree.names:resolution-differs"),
         was=("handed-unusable",),
     ),
+    "advertised-loopback": FindingType(
+        headline="torchrun would advertise '{name}', which is each node itself",
+        who="job author",
+        cause="--local-addr of a command for one node",
+        means="the rendezvous succeeds, then the ranks of the other nodes connect to themselves: "
+        "'The client socket has timed out … ({name}, …)'",
+        text="leave out {option!s}, or give it each node's own address there",
+        explains=("rdzv.store", "world.*", "agree.names:resolution-differs"),
+    ),
     "rendezvous-differs": FindingType(
         headline="{seen}",
         who="job author",
@@ -401,6 +410,16 @@ def _judge_handed(world: World[Hosting], would: Mapping[str, Hosting]) -> Iterat
     if not bad:
         return
     name = seen[next(iter(bad))].seen.name[:80]
+    if is_loopback(name) or name == "localhost":
+        option = "--local-addr" if any(h.typed for h in would.values()) else "PET_LOCAL_ADDR"
+        yield Found(
+            "advertised-loopback",
+            (_subject(world, home, option),),
+            saw=f"torchrun would advertise {quoted(name)} to all ranks, by {option} of {home}",
+            expected=f"an address of {home} that the other nodes reach",
+            fields={"name": name, "option": option},
+        )
+        return
     few = home not in bad and len(bad) * 2 < len(seen)
     nodes = [*bad] if few else [*dict.fromkeys((home, *(bad if len(seen) == 2 else ())))]
     either = not few and home not in bad and len(seen) == 2

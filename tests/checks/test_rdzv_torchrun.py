@@ -160,6 +160,13 @@ CASES = (
         subject="n1",
     ),
     case(
+        "--local-addr=127.0.0.1 on all nodes",
+        world(3, C10D, every={"handed": Handed(0, Lookup("127.0.0.1", ("127.0.0.1",), ""))}),
+        "advertised-loopback",
+        Status.FAIL,
+        subject="n1 · PET_LOCAL_ADDR",
+    ),
+    case(
         "another machine's address",
         world(4, C10D, n4={"handed": first("10.9.9.9")}),
         "advertised-name-unusable",
