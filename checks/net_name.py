@@ -57,6 +57,7 @@ from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import duration
 from preflight.identity.addresses import every_address, flaw, loopback
+from preflight.identity.launchers import is_host
 from preflight.model import (
     UNNUMBERED,
     Blame,
@@ -280,6 +281,7 @@ class Names:
     closed    files of the resolver that this user may not read
     late      seconds after which MASTER_ADDR resolved, and how the first lookup failed; 0: at once
     inside    "kubernetes", "container" or "": where addresses may be translated on the way
+    is_host   torchrun is told that its store is here, whatever the address of its endpoint
     """
 
     own: Lookup
@@ -295,6 +297,7 @@ class Names:
     gpus: bool = False
     closed: tuple[str, ...] = ()
     late: tuple[float, str] = (0.0, "")
+    is_host: bool = False
 
 
 def observe(host: Host, ctx: Context) -> Names:
@@ -332,6 +335,7 @@ def observe(host: Host, ctx: Context) -> Names:
         addresses=_interfaces(host),
         gloo_by_name=not gloo_names(host.environ.get("GLOO_SOCKET_IFNAME", "")[:80]),
         agent=host.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+        is_host=is_host(host.environ.get("PET_RDZV_CONF", "")) is True,
         inside=container.network_kind(host),
         gpus=bool(host.gpu_files()),
         closed=tuple(file for file in RESOLVER_FILES if host.refused(file) == errno.EACCES),
@@ -573,6 +577,8 @@ def _judge_master(
     elif leader and not seen.agent and len(away) == len(found):
         own = [address.rpartition(" ")[2] for address in seen.addresses]
         doubt = why_translated(away, own, seen.inside)
+        if not doubt and seen.is_host:
+            doubt = "--rdzv-conf is_host says that torchrun's store is here"
         if doubt and proven:
             return
         elsewhere = finding("master-elsewhere")

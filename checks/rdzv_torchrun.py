@@ -40,7 +40,6 @@ from preflight.domains.net.dns import (
 from preflight.domains.rendezvous.torchrun_names import (
     addresses_of,
     endpoint_of,
-    is_host,
     matches_this_machine,
     reachable_addresses,
 )
@@ -49,7 +48,7 @@ from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.humanize import parties, plural
 from preflight.identity.addresses import flaw
-from preflight.identity.launchers import OPTIONS, named
+from preflight.identity.launchers import OPTIONS, is_host, named
 from preflight.inference import consensus
 from preflight.model import (
     Blame,

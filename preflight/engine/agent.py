@@ -29,6 +29,7 @@ from preflight.engine.tasks import prepare
 from preflight.frozen import dataclass
 from preflight.identity.addresses import every_address, flaw, loopback
 from preflight.identity.discover import never_meets, torchruns_nodes, torchruns_number
+from preflight.identity.launchers import is_host
 from preflight.judge import verdict
 from preflight.model import (
     DRAWN_NODES,
@@ -309,6 +310,7 @@ def _company(
         may_come=not flaw(here.master_addr),
         nodes=torchruns_nodes(here),
         node=torchruns_number(here),
+        is_host=is_host(os.environ.get("PET_RDZV_CONF", "")),
     )
     workers.relaying = True
     pairs = {c.id for c in catalogue if c.check.scope is check.Scope.PAIR}

@@ -91,6 +91,15 @@ def numbers_nodes(environ: Mapping[str, str]) -> bool:
     return not meets_statically(environ) and not standalone(environ)
 
 
+def is_host(conf: str) -> bool | None:
+    """`is_host` of `key=value,…`; None when it is not there (RendezvousParameters.get_as_bool)."""
+    for part in conf[:1000].split(","):
+        key, _, value = part.partition("=")
+        if key.strip() == "is_host":
+            return value.strip().lower() in ("1", "true", "t", "yes", "y")
+    return None
+
+
 def named(environ: Mapping[str, str], variable: str) -> str:
     """How to call a variable: by the option of torchrun that was typed in its place, if any."""
     pairs = (pair.partition("=") for pair in environ.get(OPTIONS, "").split())

@@ -27,7 +27,8 @@ LOOKS_AGAIN = 1.0
 class Agent:
     """What a meeting needs to know of this agent. `store`: the launcher's own store has the port
     at MASTER_ADDR, and the meeting is announced there. `may_come`: MASTER_ADDR can be the name of
-    something that is still to start. `nodes`, `node`: see Hello. `claim`: see Roll."""
+    something that is still to start. `nodes`, `node`: see Hello. `claim`: see Roll. `is_host`: what
+    torchrun is told of where its store is; None: nothing, the address of the endpoint decides."""
 
     topology: Topology
     version: str
@@ -40,6 +41,7 @@ class Agent:
     nodes: int = 0
     node: int = -1
     claim: str = ""
+    is_host: bool | None = None
 
     @property
     def unnumbered(self) -> bool:

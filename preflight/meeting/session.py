@@ -318,7 +318,10 @@ class Company:
         leads = 0 in self.agent.topology.nodes[0].ranks
         # of nodes without a number any may be the first, where the address is its own
         translated = self.here.translated and not self.agent.unnumbered
-        if leads and (self.here.mine or translated or self.agent.store):
+        mine = self.here.mine or translated or self.agent.store
+        if self.agent.unnumbered and self.agent.is_host is not None:
+            mine = self.agent.is_host
+        if leads and mine:
             return
         if not self._has_neighbours():
             self._go_as_guest()

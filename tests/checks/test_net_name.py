@@ -180,6 +180,13 @@ CASES = (
     Case("a public address of a VM", to("8.8.8.8"), "master-elsewhere", Status.WARN),
     Case("a network of a load balancer", to("172.16.0.1"), "master-elsewhere", Status.WARN),
     two("on rank 0's node", to(NEIGHBOUR), "master-elsewhere", Status.FAIL),
+    two("where torchrun's store is by is_host", to(NEIGHBOUR, is_host=True)),
+    Case(
+        "where it is to be, and nobody has met",
+        to(NEIGHBOUR, is_host=True),
+        "master-elsewhere",
+        Status.WARN,
+    ),
     Case(
         "an old record beside the right one",
         to(NEIGHBOUR, IP, sources={NEIGHBOUR: IP, IP: IP}),

@@ -47,15 +47,6 @@ def endpoint_of(text: str) -> tuple[str, str]:
     return host or "localhost", PORT if port is None else port
 
 
-def is_host(conf: str) -> bool | None:
-    """`is_host` of `key=value,…`; None when it is not there (RendezvousParameters.get_as_bool)."""
-    for part in conf[:1000].split(","):
-        key, _, value = part.partition("=")
-        if key.strip() == "is_host":
-            return value.strip().lower() in ("1", "true", "t", "yes", "y")
-    return None
-
-
 def matches_this_machine(
     endpoint: str, own: str, mine: Lookup, its: Lookup
 ) -> tuple[bool | None, str, str]:

@@ -12,12 +12,18 @@ import importlib.util
 import os
 import re
 
-from preflight.domains.rendezvous.torchrun_names import endpoint_of, is_host
+from preflight.domains.rendezvous.torchrun_names import endpoint_of
 from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.identity.addresses import loopback
 from preflight.identity.launcher_options import launcher_options
-from preflight.identity.launchers import OPTIONS, leaves_port_open, numbers_nodes, one_node
+from preflight.identity.launchers import (
+    OPTIONS,
+    is_host,
+    leaves_port_open,
+    numbers_nodes,
+    one_node,
+)
 
 FREE_SINCE = (2, 12)
 DEFAULT = 29500

@@ -12,7 +12,7 @@ from preflight.identity.discover import (
     with_numbers,
 )
 from preflight.identity.launcher_options import as_variables
-from preflight.identity.launchers import OPTIONS, named
+from preflight.identity.launchers import OPTIONS, is_host, named
 from preflight.model import UNNUMBERED, Fact, PreflightError, Topology
 
 C10D = "--rdzv-backend=c10d --rdzv-endpoint=n1:29400"
@@ -198,3 +198,8 @@ def test_hostile_words_are_bounded() -> None:
     told = as_variables(["torchrun", "--rdzv-id", "x" * 100_000, *["--a"] * 10_000, "t.py"], {})
     assert len(told["PET_RDZV_ID"]) <= 4096
     assert named({OPTIONS: "=" * 50 + " PET_NNODES"}, "PET_NNODES") == ""
+
+
+def test_is_host_of_the_options() -> None:
+    options = ("timeout=3, is_host=1", "is_host=false", "timeout=3")
+    assert [is_host(text) for text in options] == [True, False, None]

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from preflight.domains.net.dns import NO_ANSWER, Lookup
-from preflight.domains.rendezvous.torchrun_names import endpoint_of, is_host, matches_this_machine
+from preflight.domains.rendezvous.torchrun_names import endpoint_of, matches_this_machine
 
 NONAME = "EAI_NONAME"
 
@@ -79,8 +79,3 @@ def test_an_endpoint_is_parsed_as_torch_does(text: str, host: str, port: str) ->
     assert endpoint_of(text) == (host, port)
     utils = pytest.importorskip("torch.distributed.elastic.rendezvous.utils")
     assert utils.parse_rendezvous_endpoint(text, 29400) == (host, int(port))
-
-
-def test_is_host_of_the_options() -> None:
-    options = ("timeout=3, is_host=1", "is_host=false", "timeout=3")
-    assert [is_host(text) for text in options] == [True, False, None]
