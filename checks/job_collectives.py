@@ -233,8 +233,8 @@ FINDINGS = {
         cause="a thread that is no daemon and that nobody stops when the program fails: a monitor, "
         "a prefetcher, a logger, a pool",
         means=TIMEOUT,
-        text="mend what fails at {raised!s}; and start the thread at {line!s} with daemon=True, or "
-        "stop it in a finally, so that the launcher sees that the rank has failed",
+        text="correct what fails at {raised!s}; and start the thread at {line!s} with "
+        "daemon=True, or stop it in a finally, so that the launcher sees that the rank has failed",
     ),
     "loader-stuck": for_author(
         headline="rank {rank} waits for a DataLoader that hangs at {line}",

@@ -142,7 +142,7 @@ FINDINGS = {
         cause="--local-addr of a command for one node",
         means="the rendezvous succeeds, then the ranks of the other nodes connect to themselves: "
         "'The client socket has timed out … ({name}, …)'",
-        text="leave out {option!s}, or give it each node's own address there",
+        text="remove {option!s}, or give it each node's own address there",
         explains=("rdzv.store", "world.*", "agree.names:resolution-differs"),
     ),
     "rendezvous-differs": FindingType(

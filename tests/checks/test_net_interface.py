@@ -292,6 +292,13 @@ CASES = (
         Status.FAIL,
         subject="n1 · lo",
     ),
+    Case(
+        "lo is down where one rank is, which is not the store's",
+        dataclasses.replace(CLUSTER, loopback="lo is down"),
+        "loopback-down",
+        Status.WARN,
+        topology=topology(2, nodes=(Node("n1", (1,)), Node("n0", (0,)))),
+    ),
     several("a cluster", CLUSTER),
     several("a cluster with GPUs and rules", ruled(but(gpus=True), nccl="=eth0", gloo="eth0")),
     several("IPoIB is NCCL's first wish", but(interfaces=(LO, ETH0, interface("ib0", "10.5.0.7")))),

@@ -1483,6 +1483,13 @@ NOT_ADMITTED: tuple[Row, ...] = (
         sure=Confidence.LIKELY,
     ),
     row(
+        "of two, one gets no ARP answer from the other",
+        here(hosting(ALL[0], size=4), n2=out(2, DEAD)),
+        "arp-unanswered",
+        subject="n2->n1",
+        blame=Blame.NETWORK,
+    ),
+    row(
         "one is not in, one is: whose side can't be told",
         here(hosting(*ALL[:2], size=6), n2=guest(2), n3=out(3, DROPPED)),
         "dropped-here",

@@ -594,7 +594,7 @@ def _expectation(
 
 
 def _runs_there(one: NotAdmitted, view: MeetingView | None) -> bool:
-    """Whether the machine that it sought is the meeting's host, which is there."""
+    """Whether the machine that it tries is the meeting's host, which is there."""
     if one.attempt is None or view is None:
         return False
     return one.attempt.ip in view.reach.addresses

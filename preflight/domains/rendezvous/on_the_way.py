@@ -139,7 +139,7 @@ FINDINGS = {
             Command("ip neigh; ip -d link", "this node"),
             Command("tcpdump -eni any arp or icmp6", "both nodes, as root"),
         ),
-        blame=Blame.NETWORK,
+        blame=(Blame.NETWORK, Blame.NODE),
     ),
     REVERSE_PATH: FindingType(
         headline="{outside} drops {name}'s answers: its route leaves by another interface",
