@@ -1035,6 +1035,8 @@ AT_LENGTH = frozenset(
     {
         *("raised_in_module", "raised_in_join", "raised_at_checkpoint"),
         "fails_beside_thread-daemon",
+        *("replica_seeds", "learns_nothing", "lightning_ddp", "draws_noise-size", "uneven_ddp"),
+        *("reads_rank-srun", "needless_work-backward"),
         *("ties_lost-again", "routed-sizes", "gives_own-longer", "second_phase"),
         "missing_module-python",
         *("replica_own_start", "reads_output", "mpi_ranks-local", "clips_apart-right"),
