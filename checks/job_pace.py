@@ -167,7 +167,7 @@ FINDINGS = {
         cause="no workers or too few, expensive transforms, slow storage, workers restarted for "
         "each epoch",
         means="no error at all: the GPUs wait for data, and the other ranks for this one",
-        text="raise num_workers of the DataLoader: {workers!s}; persistent_workers=True; "
+        text="set num_workers of the DataLoader to {workers!s}; persistent_workers=True; "
         "pin_memory=True with a GPU; a larger prefetch_factor; decode and resize data once, not "
         "in every epoch",
     ),
@@ -433,11 +433,11 @@ def _loader(starved: Sequence[Rank], others: Sequence[Rank]) -> Found:
     cpus = f", {plural(int(pace.cpus) or 1, 'CPU')} per rank" if pace.cpus else ""
     idle = f" · the others {_parts([r.pace.loader for r in others])}" if others else ""
     if not advised:
-        workers = "more, at most one a CPU of the rank"
+        workers = "more, at most one for each CPU of the rank"
     elif pace.workers < advised:
         workers = str(advised)
     else:
-        workers = "not more, the CPUs are used up; cheaper transforms, or data prepared beforehand"
+        workers = "what it is, since the CPUs are used up, and make the transforms cheaper"
     return Found(
         "loader-bound",
         tuple(rank.subject for rank in starved),

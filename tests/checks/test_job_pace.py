@@ -482,7 +482,7 @@ def test_what_is_said_of_data() -> None:
     assert advised(cpus=3.5, workers=0) == "3"
     assert advised(cpus=0.5, workers=0) == "1"
     assert advised(cpus=96, workers=0) == "8"
-    assert advised(cpus=2, workers=2).startswith("not more")
+    assert advised(cpus=2, workers=2).startswith("what it is")
     assert advised(cpus=0, workers=0).startswith("more")
     (finding,) = findings(ranks(pace(loader=0.8, cuda=True)))
     assert finding.confidence is Confidence.POSSIBLE
