@@ -226,8 +226,8 @@ FINDINGS = {
         who="cluster administrator",
         cause="values of net.ipv4.tcp_rmem or tcp_wmem that were meant as kilobytes or pages, or "
         "tuned for a machine with little memory",
-        means="no error: each direction carries so many bytes in a round trip and no more, and "
-        "all-reduces over TCP and the store of large objects crawl",
+        means="no error: each direction carries one such buffer per round trip at most; "
+        "all-reduces over TCP and large objects in the store crawl",
         now="sysctl -w net.ipv4.tcp_rmem='4096 131072 6291456' net.ipv4.tcp_wmem='4096 16384 "
         "4194304'   as root",
         text="remove the lines from /etc/sysctl.d, or set the kernel's own values: 4096 131072 "

@@ -8,7 +8,8 @@ Fails if     a rule matches no interface, or one that is down or has no address;
              goes over it; and on several nodes: a loopback address or a bridge local to this host
              is chosen, or there is no route to MASTER_ADDR
 Warns if     a value is ignored for its length, or NCCL's value is wrong but there is no GPU; and on
-             several nodes: an interface is chosen that is not configured and has no route to
+             several nodes: the loopback interface is down where one rank is that is not rank 0; an
+             interface is chosen that is not configured and has no route to
              MASTER_ADDR, a tunnel or a link-local address; NCCL and Gloo are set to different
              interfaces; two chosen interfaces share a subnet; a name selects another network on one
              node than on the others, though it has theirs as well; nodes of one network differ in

@@ -13,7 +13,8 @@ Warns if     rank 0's node has a listen queue (net.core.somaxconn) that is short
              connection may take it first; the range is narrow for the ranks of this node; the
              connection tracking table is nearly full, the kernel has dropped packets for it in the
              last hour, or it forgets connections of several nodes that are idle for less than 5
-             minutes
+             minutes; a torchrun of one node with c10d would use the store of another run at its
+             --rdzv-endpoint, or may not need the port that is taken
 Undecided    the port can't be tested and the sockets can't be read
 Not covered  firewalls (rdzv.reach, net.mesh); the tracking table of a pod's node; connections in
              TIME_WAIT, which do no harm; under torchrun the port belongs to its agent and is not

@@ -138,7 +138,7 @@ def as_variables(argv: Sequence[str], environ: Mapping[str, str]) -> dict[str, s
             default = default | STATIC_ENDPOINT
     for name, value in default.items():
         variable = _variable(name)
-        if name == "master-port" and leaves_port_open(known | given | {OPTIONS: ""}):
+        if name == "master-port" and leaves_port_open(known | given):
             continue
         # torchrun stops at a number that is empty, as that of a shell variable which is not set
         if variable not in known or (name in STATIC_ENDPOINT and not known[variable]):

@@ -75,10 +75,10 @@ def standalone(environ: Mapping[str, str]) -> bool:
 
 
 def leaves_port_open(environ: Mapping[str, str]) -> bool:
-    """Whether a torchrun that `gate` is to start has one node and no port: from torch 2.12 on it
-    takes a free one then, before that 29500."""
+    """Whether a torchrun with these variables has one node and no port: from torch 2.12 on it takes
+    a free one then, before that 29500."""
     typed = environ.get("PET_MASTER_PORT", "") or environ.get("PET_RDZV_ENDPOINT", "")
-    return OPTIONS in environ and one_node(environ) and not typed and meets_statically(environ)
+    return one_node(environ) and not typed and meets_statically(environ)
 
 
 def one_node(environ: Mapping[str, str]) -> bool:

@@ -7,7 +7,6 @@ on the GPU of NCCL. So each step is slower than the one before, until something 
 
 from __future__ import annotations
 
-from collections import Counter
 from statistics import median
 
 from preflight.domains.job.frame import Frame
@@ -42,13 +41,14 @@ def repeated_groups(hang: Hang) -> RepeatedGroups | None:
 
 
 def _most(seen: Calls) -> tuple[tuple[Frame, tuple[int, ...]], int] | None:
-    """The line that makes most groups for the same ranks."""
+    """The line that makes most groups for the same ranks; older torch does not tell these."""
     if seen.steps < STEPS:
         return None
-    of = [group for group in seen.groups if group.made is not None and group.made.own]
-    counts = Counter((group.made, group.ranks) for group in of if group.made is not None)
-    for (frame, ranks), many in counts.most_common(1):
-        used = [g.enqueued for g in of if (g.made, g.ranks) == (frame, ranks)]
-        if many >= MANY and median(used) <= CALLS:
-            return (frame, ranks), many
-    return None
+    used: dict[tuple[Frame, tuple[int, ...]], list[int]] = {}
+    for group in seen.groups:
+        if group.made is not None and group.made.own and group.ranks:
+            used.setdefault((group.made, group.ranks), []).append(group.enqueued)
+    most = max(used, key=lambda of: len(used[of]), default=None)
+    if most is None or len(used[most]) < MANY or median(used[most]) > CALLS:
+        return None
+    return most, len(used[most])

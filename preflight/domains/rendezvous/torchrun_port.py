@@ -47,11 +47,13 @@ class TorchrunPort:
 def torchrun_port(host: Host, node: str) -> TorchrunPort | None:
     """None where no such torchrun is to come, it takes a free port, or it meets elsewhere."""
     environ = host.environ
+    if OPTIONS not in environ:
+        return None
     if leaves_port_open(environ):
         torch = _torch_beside(host)
         older = torch < FREE_SINCE if torch else None
         return None if older is False else TorchrunPort(DEFAULT, older)
-    if OPTIONS not in environ or not one_node(environ) or not numbers_nodes(environ):
+    if not one_node(environ) or not numbers_nodes(environ):
         return None
     if environ.get("PET_RDZV_BACKEND", "").strip() != "c10d":
         return None

@@ -36,6 +36,11 @@ def test_groups_that_are_made_for_good() -> None:
     assert seen(making(32, own=False), making(32, own=False)) is None, "no line of the user's"
 
 
+def test_groups_whose_ranks_are_not_known() -> None:
+    """Torch 2.4 does not tell them: they may be those of other ranks."""
+    assert seen(making(40, ranks=()), making(40, ranks=())) is None
+
+
 def test_one_for_each_pair_of_ranks() -> None:
     groups = [Group(str(n), (n, n + 1), 0, 0, made=LINE) for n in range(32)]
     one = rank("own", *groups, steps=40, world=33, why="time")
