@@ -8,7 +8,7 @@ Looks at     the endpoint (PET_RDZV_ENDPOINT, else MASTER_ADDR): which nodes tor
              PET_RDZV_ID or TORCHELASTIC_RUN_ID, PET_NNODES, PET_RDZV_BACKEND and the endpoint's
              port on all nodes
 Fails if     the ids, counts, backends or ports differ; and where PET_RDZV_BACKEND is c10d: no node
-             or several would open the store, all would be told a loopback address, a node can't
+             or several would open the store, all would get a loopback address, a node can't
              resolve its own hostname, or nodes can't resolve the advertised name or resolve it to
              another machine
 Warns if     no name server tells nodes the advertised name: one may later. Without
