@@ -4,29 +4,29 @@ Level        deep
 Looks at     of each rank of a rehearsed command: samples and elements of the batches that its
              DataLoader gave for its steps, and of what the forward of DDP or FSDP gets; seed, epoch
              and part of torch's DistributedSampler in each pass, what else divides the samples
-             among ranks, and whether the dataset is a rank's own part already (indices, file names,
-             rows of a larger tensor); of a few steps how many labels are not ignored (-100), what
-             torch's generators gave between the batch and the forward, and in which state they
-             were; what torch has reserved on its GPU, and what the driver tells
-             of that once a second: utilisation, SM clock, memory, power; on the host the time in
-             DDP's forward, from there to the optimizer, in the optimizer, and from there to the
-             next forward; CPU time
+             among ranks, and whether the dataset is a rank's own part already, or has other samples
+             than elsewhere (indices, file names, rows of a larger tensor); of a few steps how many
+             labels are not ignored (-100), what torch's generators gave between the batch and the
+             forward, and in which state they were; what torch has reserved on its GPU, and what the
+             driver tells of that once a second: utilisation, SM clock, memory, power; on the host
+             the time in DDP's forward, from there to the optimizer, in the optimizer, and from
+             there to the next forward; CPU time
 Fails if     never: uneven work trains, too
 Warns if     a rank has a quarter more samples per batch than most, or as many samples with a third
              more elements (longer sequences), or most have that much more than it; the ranks take
-             their parts of one dataset from different orders of it, some shards are loaded by no
-             rank, samples are divided among the ranks twice, or all ranks give DDP the same inputs
-             in all steps that are looked at, or draw the same random numbers for different samples;
-             a rank has a quarter of the labels of the others or less, in 8 of 10 steps, and no
-             number is exchanged in each step; three training epochs have the same shuffle order; a
-             rank has 30 % and 1 GiB more on its GPU than most, and half of the GPU's memory; a
-             loaded GPU's SM clock is a fifth below that of at least two others of its model; in
-             30 % of the looks a rank waits for its GPU
-             (.item(), .cpu(), float(loss), `if loss > y`, synchronize(), a tensor that is printed),
-             which idles in 20 % of the time; on the CPU, every rank spends 40 % of its usual step
-             and 30 ms in own code between the optimizer and the next forward, but for the
-             DataLoader; every rank begins a new pass over its DataLoader for each batch, which
-             starts its workers again or gives the same batch
+             their parts of one dataset from different orders of it, or of datasets of which each
+             has samples that another one lacks; some shards are loaded by no rank, samples are
+             divided among the ranks twice, or all ranks give DDP the same inputs in all steps that
+             are looked at, or draw the same random numbers for different samples; a rank has a
+             quarter of the labels of the others or less, in 8 of 10 steps, and no number is
+             exchanged in each step; three training epochs have the same shuffle order; a rank has
+             30 % and 1 GiB more on its GPU than most, and half of the GPU's memory; a loaded GPU's
+             SM clock is a fifth below that of at least two others of its model; in 30 % of the
+             looks a rank waits for its GPU (.item(), .cpu(), float(loss), `if loss > y`,
+             synchronize(), a tensor that is printed), which idles in 20 % of the time; on the CPU,
+             every rank spends 40 % of its usual step and 30 ms in own code between the optimizer
+             and the next forward, but for the DataLoader; every rank begins a new pass over its
+             DataLoader for each batch, which starts its workers again or gives the same batch
 Undecided    fewer than 8 batches; not a rehearsal (preflight rehearse -- CMD)
 Not covered  data of no DataLoader, but for its amount where DDP or FSDP gets it; samplers of other
              classes; random numbers of NumPy or of a generator of the script's own, and what the
@@ -65,6 +65,7 @@ from preflight.domains.job.shared_data import (
     taken,
     told_apart,
     unlike_orders,
+    unlike_samples,
 )
 from preflight.domains.job.step_parts import BatchAmount, StepPart, StepParts, Timed
 from preflight.expect import Expect
@@ -139,6 +140,19 @@ FINDINGS = {
         text="give all ranks {hint!s} for what {line!s} iterates: each takes its part of the "
         "order that comes from seed + epoch",
         status=Status.WARN,
+    ),
+    "samples-differ": for_author(
+        headline="the ranks divide different datasets among themselves: {seen}",
+        cause="random_split, train_test_split, shuffle or sample before DistributedSampler, from "
+        "random numbers whose seed contains the rank or was never set; the order of os.listdir, "
+        "glob or a set",
+        means="no error at all: some samples are used by several ranks and others by none, and a "
+        "rank may train on what another one holds out for validation",
+        text="use one seed on all ranks for what splits or shuffles (generator= of random_split, "
+        "seed= of train_test_split, random.Random(seed)), and sort lists of files, before the "
+        "loop at {line!s}",
+        status=Status.WARN,
+        explains=("job.script:order-per-rank",),
     ),
     "gpu-memory-uneven": for_author(
         headline="{at} uses more GPU memory than the others: {seen}",
@@ -347,6 +361,7 @@ def judge(world: World[Work], expect: Expect) -> Iterator[Found]:
     same = [] if shared else list(_same(ranks))
     yield from same
     yield from () if shared else _shared_twice(ranks)
+    yield from () if shared else _samples(ranks)
     yield from () if same else _noise(ranks)
     yield from _labels(ranks)
     yield from _repeats(ranks)
@@ -488,6 +503,34 @@ def _shared_twice(ranks: Sequence[Rank]) -> Iterator[Found]:
         confidence=Confidence.LIKELY if own is not None else Confidence.CERTAIN,
         alternatives=("the ranks are meant to use a part of their data only",) if own else (),
         fields={"line": line, "hint": _once(found)},
+    )
+
+
+def _samples(ranks: Sequence[Rank]) -> Iterator[Found]:
+    known = {work.rank: (subject, work) for subject, work in ranks if work.rank is not None}
+    world = max((work.world for _, work in known.values()), default=0)
+    found = unlike_samples({rank: work.shares for rank, (_, work) in known.items()}, world)
+    if found is None:
+        return
+    loop, samples = found
+    line = str(loop.frame) if loop.frame else "the loop"
+    odd, _ = odd_ones({rank: (one.marks, one.order) for rank, one in samples.items()})
+    lengths = sorted({one.length for one in samples.values()})
+    one = samples[odd[0]]
+    have = "to ".join(f"{length:,} " for length in (lengths[0], lengths[-1])[: len(lengths)])
+    of = f"of {one.of:,} " if one.of else ""
+    same = len({(one.length, one.marks) for one in samples.values()}) == 1
+    told = "the same in other orders" if same else "not the same"
+    on = "on all ranks" if len(odd) == len(samples) else f"on {rank_list(odd)}"
+    yield Found(
+        "samples-differ",
+        tuple(known[rank][0] for rank in odd),
+        saw=f"{one.kind} with {have}{of}samples, {told} {on} · {loop.sharers[0].by} gives each "
+        f"rank one of {world} parts · iterated at {line}",
+        expected="one dataset in one order on all ranks that share it",
+        confidence=Confidence.LIKELY,
+        alternatives=("each rank is meant to draw its own part of the data",),
+        fields={"line": line},
     )
 
 

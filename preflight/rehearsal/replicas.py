@@ -187,9 +187,11 @@ def _samples(told: object) -> Iterator[Samples]:
                 "of": int(of),
                 "marks": list(marks),
                 "span": [int(first), int(last), int(step)],
-            } if max(map(abs, (length, of, first, last, step))) < LARGEST:
+                "order": int(order),
+            } if max(map(abs, (length, of, first, last, step, order))) < LARGEST:
                 numbers = tuple(m for m in marks[:MARKS] if type(m) is int and 0 <= m < 1 << 32)
-                yield Samples(one_line(kind, NAME), length, of, numbers, (first, last, step))
+                span = (first, last, step)
+                yield Samples(one_line(kind, NAME), length, of, numbers, span, order)
 
 
 def parts_of(dump: Mapping[str, Any]) -> StepParts:

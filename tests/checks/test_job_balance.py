@@ -150,6 +150,12 @@ def part(*marks: int, length: int = 50) -> Shares:
     return Shares(LOOP, True, (SAMPLER,), (Samples("Subset", length, 100, marks),))
 
 
+def mixed(rank: int, *marks: int, order: int = 0, parts: int = 2) -> Shares:
+    """Part `rank` of `parts` of a dataset that the rank has put together itself."""
+    samples = Samples("Subset", 50, 100, marks, order=order or sum(marks))
+    return Shares(LOOP, True, (Sharer("DistributedSampler", parts, rank),), (samples,))
+
+
 GIVEN = replace(parts().data, frame=LOOP, ranks=2)
 NOISE = tuple(Draw(step, 100 + step, 600) for step in (0, 1, 2, 3, 4, 6))
 OTHER = tuple(replace(one, cpu=one.cpu + 50) for one in NOISE)
@@ -175,6 +181,17 @@ CASES = (
     Case("a sampler in a sampler", divides(WRAPPED, WRAPPED), "data-shared-twice", WARN),
     Case("a part of a part", divides(part(2, 4), part(1, 3)), "data-shared-twice", WARN),
     Case("a part of all of it", divides(part(2, 4), part(2, 4))),
+    Case("other samples", divides(mixed(0, 2, 4), mixed(1, 1, 4)), "samples-differ", WARN),
+    Case("another order", divides(mixed(0, 2, 4), mixed(1, 2, 4, order=9)), "samples-differ", WARN),
+    Case(
+        "one with another order",
+        divides(*(mixed(r, 2, 4, order=8 + (r == 2), parts=4) for r in range(4))),
+        "samples-differ",
+        WARN,
+        topology=FOUR,
+        subject="n1 · rank 2",
+    ),
+    Case("one order", divides(mixed(0, 2, 4), mixed(1, 2, 4))),
     Case("nodes, then ranks", divides(*[WRAPPED] * 4)),
     *(
         Case(name, ranks(work, work), "loader-restarted", WARN, topology=FOUR)

@@ -332,6 +332,16 @@ FAULTS = (
     ),
     *(
         warned(
+            *("splits_data", "samples-differ", 0, 1),
+            check=BALANCE,
+            args=(how,),
+            word=how,
+            launcher=SHELL,
+        )
+        for how in ("split", "files", "dropped")
+    ),
+    *(
+        warned(
             *("same_batches", "inputs-same", 0, 1),
             check=BALANCE,
             args=(how,),
@@ -832,6 +842,7 @@ HEALTHY = (
             ("resets_gradients", ("right", "twice", "skips", "sam", "adversarial", "closure")),
             ("resets_gradients", ("gan", "penalty", "tasks")),
             ("shares_twice", ("whole", "copies", "synthetic", "validation")),
+            ("splits_data", ("seed", "drawn", "sorted", "bootstrap")),
             ("ties_lost", ("loaded", "again", "purpose", "pruned", "frozen")),
             ("games_shared", ("window",)),
             ("rate_ends", ("last", "cycles", "warmup", "phases")),
@@ -1150,6 +1161,7 @@ AT_LENGTH = frozenset(
         *(f"shares_twice-{how}" for how in ("rows", "files", "whole", "own", "nodes", "copies")),
         *("shares_twice-synthetic", "shares_twice-validation", "shares_twice-stream"),
         "shares_twice-wrapped",
+        *(f"splits_data-{how}" for how in ("files", "dropped", "drawn", "sorted", "bootstrap")),
         *(f"ties_lost-{how}" for how in ("empty", "pretrained", "loaded", "purpose", "pruned")),
         "ties_lost-frozen",
         *(f"clips_apart-{how}" for how in ("original", "scattered", "whole", "summed", "layers")),

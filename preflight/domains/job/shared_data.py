@@ -39,6 +39,7 @@ class Samples:
     length  how many samples it has, `of` how many; 0 where that is not known
     marks   the lowest of numbers that stand for its samples: equal datasets have the same
     span    of evenly spaced ones the first, the last and the distance
+    order   equal where the same samples are in the same order; 0 where that is not known
     """
 
     kind: str
@@ -46,6 +47,7 @@ class Samples:
     of: int = 0
     marks: tuple[int, ...] = ()
     span: tuple[int, int, int] = (0, 0, 0)
+    order: int = 0
 
     def is_apart(self, other: Samples) -> bool:
         """Whether they have no sample in common, for sure."""
@@ -181,6 +183,36 @@ def shared_twice(found: Mapping[int, Sequence[Shares]], world: int) -> SharedTwi
             if shards * parts > world:
                 return SharedTwice(first, parts, shards, samples[0])
     return None
+
+
+def unlike_samples(
+    found: Mapping[int, Sequence[Shares]], world: int
+) -> tuple[Shares, Mapping[int, Samples]] | None:
+    """The first loop that trains on all ranks with a part each of what should be one dataset, where
+    the ranks have other samples, or have them in another order; by rank. Ranks that have no sample
+    in common have parts of their own, and what tables of Hugging Face's hold is not known."""
+    for line in {loop.frame: None for loops in found.values() for loop in loops if loop.trains}:
+        known = {
+            rank: loop
+            for rank, loops in found.items()
+            for loop in loops[::-1]
+            if loop.trains and loop.frame == line
+        }
+        sharers = [loop.sharers[0] for loop in known.values() if len(loop.sharers) == 1]
+        if len(known) != world or sorted((s.parts, s.part) for s in sharers) != [
+            (world, part) for part in range(world)
+        ]:
+            continue
+        for samples in zip(*(known[rank].samples for rank in sorted(known)), strict=False):
+            kinds = list(dict.fromkeys(samples))
+            whole = all(one.order and one.kind == kinds[0].kind for one in kinds)
+            if whole and len(kinds) > 1 and _have_common(kinds):
+                return known[min(known)], dict(zip(sorted(known), samples, strict=True))
+    return None
+
+
+def _have_common(kinds: Sequence[Samples]) -> bool:
+    return all({*one.marks} & {*kinds[0].marks} for one in kinds)
 
 
 def _shards(samples: Sequence[Samples]) -> int:

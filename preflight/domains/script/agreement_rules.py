@@ -264,12 +264,16 @@ def seeded_alike(program: Program) -> set[str]:
     rank: `random`, `numpy` or `torch`; EVERY for a function of which nothing else is known."""
     found = set()
     for module in program.modules:
+        functions = functions_of(program, module)
         for scope, call in module.calls():
             full = module.full(call.func)
             name = last_part(full) or getattr(call.func, "attr", "")
             if name in SEEDS or "seed" in name.lower():
                 given = [*call.args, *(k.value for k in call.keywords)]
                 if _is_handed_on(given, scope) or _is_of_its_own(call, scope, module):
+                    continue
+                called = callee(call, scope, module, functions)
+                if called is not None and _seeds_by_rank(called):
                     continue
                 if not any(_mentions_rank(n) for one in given for n in ast.walk(one)):
                     library = full.partition(".")[0]
@@ -282,6 +286,18 @@ def _is_handed_on(given: Sequence[ast.expr], scope: NameScope) -> bool:
     if "seed" not in last_part(scope.name).lower() or not given:
         return False
     return all(isinstance(n, ast.Name) and scope.bound.get(n.id) == [None] for n in given)
+
+
+def _seeds_by_rank(function: NameScope) -> bool:
+    """`def seed_everything(seed): torch.manual_seed(seed + rank)`, of all that it seeds."""
+    seeds = [
+        [*node.args, *(k.value for k in node.keywords)]
+        for node in function.nodes
+        if isinstance(node, ast.Call) and last_name(node.func) in SEEDS
+    ]
+    return bool(seeds) and all(
+        any(_mentions_rank(n) for one in given for n in ast.walk(one)) for given in seeds
+    )
 
 
 def _is_of_its_own(call: ast.Call, scope: NameScope, module: Module) -> bool:

@@ -11,14 +11,16 @@ only.
 import heapq
 import itertools
 import os
+import struct
 import sys
 import zlib
 
 LOADERS, DEPTH, LAYERS = 16, 12, 6
 """Loops over a DataLoader that are kept; objects that are looked at of one; what is known of a
 dataset and of those inside."""
-MARKS, READ = 32, 1 << 16
-"""Samples that are kept of a dataset, the same ones of equal datasets, and how many it may have."""
+MARKS, READ, NUMBERS = 32, 1 << 16, 1 << 21
+"""Samples that are kept of a dataset, the same ones of equal datasets; how many it may have, and
+of indices alone, which torch goes through."""
 TEXT = 60
 
 
@@ -111,13 +113,14 @@ def length_of(dataset):
         return None
 
 
-def layer(kind, length, of, marks=(), first=0, last=0, step=0):
+def layer(kind, length, of, marks=(), first=0, last=0, step=0, order=0):
     return {
         "kind": kind,
         "length": length,
         "of": of,
         "marks": list(marks),
         "span": [first, last, step],
+        "order": order,
     }
 
 
@@ -128,12 +131,28 @@ def known_only(kind, length, of, values):
         yield layer(kind, length, of, (), low, high, abs(values.step))
         return
     if hasattr(values, "tolist"):
-        values = values.tolist() if length <= READ else ()
+        values = values.tolist() if length <= NUMBERS else ()
+    if READ < length <= NUMBERS and len(values) == length and type(values[0]) is int:
+        yield from many(kind, length, of, values)
     if not 0 < length <= READ or len(values) != length:
         return
     names = [name_of(value) for value in values]
     if None not in names:
-        yield layer(kind, length, of, heapq.nsmallest(MARKS, {mark_of(name) for name in names}))
+        marks = [mark_of(name) for name in names]
+        order = zlib.crc32(struct.pack("%dI" % length, *marks))
+        yield layer(kind, length, of, heapq.nsmallest(MARKS, set(marks)), order=order)
+
+
+def many(kind, length, of, values):
+    """The same of many indices, in C."""
+    torch = sys.modules["torch"]
+    modes = getattr(torch.utils._python_dispatch, "_disable_current_modes", torch.no_grad)
+    with torch._C.DisableTorchFunction(), torch.no_grad(), modes():
+        numbers = torch.tensor(values, dtype=torch.int64, device="cpu")
+        marks = numbers.mul(2654435761).remainder(1 << 32)
+        least = marks.topk(min(2 * MARKS, length), largest=False).values.tolist()
+        order = int(marks.mul(torch.arange(length).mul(2654435761).add(1)).sum()) % (1 << 32)
+    yield layer(kind, length, of, sorted(set(least))[:MARKS], order=order)
 
 
 def is_named(values):
@@ -186,3 +205,6 @@ def table(dataset, kind):
     if isinstance(whole, int) and whole > len(dataset):
         marks = [zlib.crc32(str(dataset._fingerprint).encode())]
         yield layer("table", len(dataset), whole, marks)
+    rows = getattr(dataset, "_indices", None)
+    if rows is not None and len(dataset) <= NUMBERS:  # what shuffle(), select() and the like leave
+        yield from known_only(kind, len(dataset), len(dataset._data), rows.column(0).to_pylist())

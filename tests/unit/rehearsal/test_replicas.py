@@ -196,6 +196,7 @@ def test_a_rank_may_say_any_number() -> None:
 
 def test_who_divides_the_samples_is_read() -> None:
     layer = {"kind": "Subset", "length": 5, "of": 10, "marks": [3, "x", -1], "span": [0, 8, 2]}
+    layer["order"] = 9
     loop = {
         "frame": ["train.py", 3, "main", True],
         "trains": True,
@@ -207,7 +208,7 @@ def test_who_divides_the_samples_is_read() -> None:
         found.frame,
         True,
         (Sharer("DistributedSampler", 2, 1),),
-        (Samples("Subset", 5, 10, (3,), (0, 8, 2)),),
+        (Samples("Subset", 5, 10, (3,), (0, 8, 2), 9),),
     )
     assert shares_of({"shares": "x"}) == shares_of({}) == ()
     assert len(shares_of({"shares": [loop] * 99})) == LOOPS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -17,6 +18,7 @@ from preflight.domains.job.shared_data import (
     shared_twice,
     told_apart,
     unlike_orders,
+    unlike_samples,
 )
 
 
@@ -173,3 +175,47 @@ def test_a_table_by_its_fingerprint() -> None:
     assert shared_twice(loops(*parts), 2) is not None
     whole = [Samples("table", 90, 100, (mark,)) for mark in (7, 8)]
     assert shared_twice(loops(*whole), 2) is None
+
+
+ALL = Samples("Subset", 4, 9, (1, 2, 3, 5), order=7)
+
+
+def divided(*samples: Samples | None) -> dict[int, list[Shares]]:
+    found = loops(*samples, parts=len(samples))
+    return {
+        rank: [replace(loop, sharers=(Sharer("DistributedSampler", len(samples), rank),))]
+        for rank, (loop,) in found.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("other", "differs"),
+    [
+        (replace(ALL, marks=(2, 3, 5, 6), order=8), True),
+        (replace(ALL, order=8), True),
+        (replace(ALL, length=3, marks=(1, 2, 3), order=8), True),
+        (ALL, False),
+        (replace(ALL, marks=(4, 6, 7, 8), order=8), False),
+        (replace(ALL, order=0), False),
+        (replace(ALL, kind="List", order=8), False),
+        (None, False),
+    ],
+    ids=["others", "an order", "fewer", "the same", "none in common", "no order", "a kind", "-"],
+)
+def test_ranks_with_other_samples(other: Samples | None, differs: bool) -> None:
+    found = unlike_samples(divided(ALL, other), 2)
+    assert (found is not None) is differs
+    if found is not None:
+        assert found[1] == {0: ALL, 1: other}
+
+
+def test_other_samples_only_where_all_ranks_share_one_dataset() -> None:
+    other = replace(ALL, order=8)
+    assert unlike_samples(divided(ALL, other), 4) is None
+    assert unlike_samples(loops(ALL, other), 2) is None  # the same part twice
+    one = {rank: [replace(loop, trains=False)] for rank, (loop,) in divided(ALL, other).items()}
+    assert unlike_samples(one, 2) is None
+    assert unlike_samples({}, 0) is None
+    three = unlike_samples(divided(ALL, ALL, other), 3)
+    assert three is not None
+    assert three[1][2] == other

@@ -50,6 +50,16 @@ def test_what_a_dataset_keeps(line: str, after: str, count: int) -> None:
         ("train, held = random_split(data, [8, 2])\ns = RandomSampler(train)\n", 0),
         ("torch.manual_seed(1)\na, b = random_split(d, [8, 2])\ns = DistributedSampler(a)\n", 0),
         ("a, b = random_split(d, [8, 2], generator=g)\ns = DistributedSampler(a)\n", 0),
+        (
+            "def set_seed(seed):\n    torch.manual_seed(seed + rank)\nset_seed(1)\n"
+            "a, b = random_split(d, [8, 2])\ns = DistributedSampler(a)\n",
+            1,
+        ),
+        (
+            "def set_seed(seed):\n    torch.manual_seed(seed)\n    random.seed(seed + rank)\n"
+            "set_seed(1)\na, b = random_split(d, [8, 2])\ns = DistributedSampler(a)\n",
+            0,
+        ),
         ("random.shuffle(colours)\ns = DistributedSampler(a)\n", 0),
         # what is drawn for each sample is each rank's own
         (ROWS.replace("{line}", "pass").replace("return", "random.shuffle(i); return"), 0),

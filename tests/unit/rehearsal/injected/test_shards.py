@@ -124,6 +124,15 @@ def test_names_of_files_wherever_they_are() -> None:
     assert marks(rows) == marks(one)
 
 
+def test_the_order_of_samples() -> None:
+    def order(*files: str) -> int:
+        (layer,) = shards.layers_of(Dataset(len(files), files=list(files)))
+        return layer["order"]
+
+    assert order("a", "b", "c") == order("x/a", "x/b", "x/c") > 0
+    assert len({order("a", "b", "c"), order("b", "a", "c"), order("a", "b")}) == 3
+
+
 def test_numbers_of_a_dataset_of_the_programs_own_may_be_anything() -> None:
     assert marks(Dataset(9, seeds=list(range(9)), text=[None] * 9, few=["a"])) == []
 
@@ -154,6 +163,15 @@ def test_a_table_of_which_a_part_is_left() -> None:
     )
     assert list(shards.layers_of(Dataset(100, **known, split="train"))) == []
     assert list(shards.layers_of(Dataset(50, **{**known, "info": None}))) == []
+
+
+def test_the_rows_of_a_table_that_was_shuffled() -> None:
+    column = SimpleNamespace(to_pylist=lambda: [4, 1, 3])
+    rows = SimpleNamespace(column=lambda number: column)
+    known = {"_data": [0] * 5, "_fingerprint": "7f", "_indices": rows}
+    (layer,) = shards.layers_of(Dataset(3, **known))
+    assert (layer["length"], layer["of"], len(layer["marks"])) == (3, 5, 3)
+    assert list(shards.layers_of(Dataset(3, **{**known, "_indices": None}))) == []
 
 
 def test_a_stream_has_no_length() -> None:
