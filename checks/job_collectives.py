@@ -79,6 +79,8 @@ TIMEOUT = (
     "complete' after 30 (Gloo)"
 )
 LIKELY = Confidence.LIKELY
+GATHERED = ("job.model:replicas-diverged",)
+"""What wrong values of an all_gather, or calls that are out of step since, do to the models."""
 BATON = "torch/utils/file_baton.py"
 """Where a process waits that finds the lock file of a build."""
 
@@ -434,6 +436,7 @@ def _order(hang: Hang) -> Found | None:
         expected=EXPECTED[first.what],
         confidence=LIKELY if first.tie or first.what == "exchange" else Confidence.CERTAIN,
         alternatives=hang.either(odd) if first.tie else (),
+        explains=GATHERED if first.what == "gather" else None,
         fields={"line": line},
     )
 
@@ -443,6 +446,7 @@ EXPECTED = {
     "root": "one src or dst on all ranks",
     "shape": "one shape on all ranks",
     "type": "one type on all ranks",
+    "gather": "room for as many elements as all ranks bring",
     "exchange": "as many elements to receive as are sent, over all ranks",
 }
 

@@ -22,11 +22,13 @@ Warns if     a rank waits for its DataLoader in 30 % of its time (in 50 % with a
              as they have CPUs together, and wait for a CPU in a quarter of the time; the payload of
              a collective grows from call to call, to three times its size, or half as much again
              where nearly all of 40 calls carry more than the one before, or so steadily that it
-             must have been a third of it at the first call; a profiler records 100 steps; half of
-             the parameters of a model in FSDP or more are gathered in 9 of 10 steps by
-             summon_full_params() or full_tensor(); 9 of 10 blocks of no_sync() have a backward in
-             them and not its forward; the workers of DataLoaders are started again and again, in a
-             quarter of the time; torch.compile compiles one function 8 times, in a fifth of it
+             must have been a third of it at the first call; objects (all_gather_object and the
+             like) are exchanged in every step, by all ranks at one line, and 30 % of a step passes
+             between the optimizer and the next forward, mostly at that line; a profiler records 100
+             steps; half of the parameters of a model in FSDP or more are gathered in 9 of 10 steps
+             by summon_full_params() or full_tensor(); 9 of 10 blocks of no_sync() have a backward
+             in them and not its forward; the workers of DataLoaders are started again and again, in
+             a quarter of the time; torch.compile compiles one function 8 times, in a fifth of it
 Undecided    fewer than 8 steps or 10 samples; not a rehearsal (preflight rehearse -- CMD)
 Not covered  what a GPU itself takes for its part of a step; whether it waits in NCCL, in steps of
              less than half a second; steps without an optimizer; a rank that is slow at odd times;
@@ -160,6 +162,11 @@ ALWAYS, ALWAYS_GROWN, ALWAYS_CALLS = 0.95, 1.5, 40
 """The same where nearly every one of many calls carries more than the one before: it need not have
 grown as much yet, and only to what takes longer than an empty one (SMALL)."""
 
+OBJECTS, EACH_STEP, SIZES = 0.3, 0.9, 1 << 10
+"""Part of a step before the next forward, calls per step, and bytes of the sizes of objects."""
+OBJECTS_GPU = 1 << 20
+"""Bytes of an object from a GPU from which pickling takes longer than the copy of a loss."""
+
 slowing = partial(for_author, status=Status.WARN)
 FINDINGS = {
     "loader-bound": slowing(
@@ -186,6 +193,16 @@ FINDINGS = {
         means="no error at all: each call takes longer than the previous one, until it times out "
         "or the rank runs out of memory",
         text="change {line!s} to send only what is new since the last call, or limit its size",
+    ),
+    "objects-in-step": slowing(
+        headline="objects are pickled and exchanged in every step: {seen}",
+        cause="all_gather_object, gather_object or broadcast_object_list of predictions, losses or "
+        "metrics in each step",
+        means="no error at all: each step pickles the objects, copies them from the GPU and back, "
+        "sends them as bytes, and waits for that",
+        text="replace the objects at {line!s} by tensors: all_reduce sums and counts, or "
+        "all_gather_into_tensor; or exchange them every so many steps",
+        explains=("job.balance:step-blocked", "job.balance:gpu-synchronised"),
     ),
     "cpus-shared": slowing(
         headline="{at} may only run on {cpus}: {seen}",
@@ -408,6 +425,8 @@ def judge(world: World[Pace], expect: Expect) -> Iterator[Found]:
         yield _small(ranks)
     if growing := _growing(world):
         yield growing
+    elif not slow and not starved and (pickled := _pickled(ranks)):
+        yield pickled
     pinned = list(_crowded(world))
     yield from pinned or _oversubscribed(world)
     needless = tuple(Rank(rank_subject(here, pace.rank), pace) for here, pace in world.each())
@@ -497,6 +516,44 @@ def _growing(world: World[Pace]) -> Found | None:
         confidence=Confidence.LIKELY,
         alternatives=("a curriculum: longer samples or larger batches on purpose",),
         fields={"line": str(worst.frame)},
+    )
+
+
+def _pickled(ranks: Sequence[Rank]) -> Found | None:
+    """The line between the optimizer and the next forward at which all ranks exchange objects in
+    each step, and where they are most often then."""
+    found = [(rank, payload) for rank in ranks if (payload := _objects(rank.pace)) is not None]
+    if len(found) < max(2, len(ranks)) or len({payload.frame for _, payload in found}) > 1:
+        return None
+    worst, payload = max(found, key=lambda one: one[0].pace.outside / one[0].pace.step)
+    return Found(
+        "objects-in-step",
+        tuple(rank.subject for rank in ranks),
+        saw=f"{payload.op} of {size(int(payload.late))} of pickled objects at {payload.frame} · "
+        f"{duration(worst.pace.outside)} of {duration(worst.pace.step)} per step between the "
+        "optimizer and the next forward",
+        expected="tensors, or fewer steps with it",
+        confidence=Confidence.POSSIBLE if worst.pace.cuda else Confidence.LIKELY,
+        alternatives=("it waits for what its GPU computes meanwhile",) if worst.pace.cuda else (),
+        fields={"line": str(payload.frame)},
+    )
+
+
+def _objects(pace: Pace) -> Volume | None:
+    """What torch makes of an object: a size, then the bytes."""
+    sized = {one.frame for one in pace.payloads if one.kind == "Long" and one.late <= SIZES}
+    return next(
+        (
+            one
+            for one in pace.payloads
+            if one.kind == "Byte"
+            and one.frame in sized
+            and one.frame == pace.between
+            and one.late >= (OBJECTS_GPU if pace.cuda else SMALL)
+            and one.all >= EACH_STEP * pace.steps
+            and pace.outside >= OBJECTS * pace.step
+        ),
+        None,
     )
 
 

@@ -316,7 +316,8 @@ def _payloads(calls: Sequence[tuple[Mapping[str, Any], int, float]]) -> tuple[Vo
             rises = max(_rises(sizes, each) for each in range(1, TOGETHER + 1))
             early, late = (float(statistics.median(s)) for s in (sizes[:quarter], sizes[-quarter:]))
             made = round(stand[key])
-            found.append(Volume(*key[:2], len(sizes), early, late, round(rises, 3), made))
+            rose = round(rises, 3)
+            found.append(Volume(*key[:2], len(sizes), early, late, rose, made, key[2][:20]))
     return tuple(sorted(found, key=lambda payload: -payload.late)[:PAYLOADS])
 
 

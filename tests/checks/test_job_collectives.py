@@ -155,6 +155,10 @@ def unpaired(name: str, saw: Mapping[str, Calls], of: int | None = None) -> Case
 OTHER = rank("collective", group(call(7, "broadcast", 40)))
 BARRIER = rank("collective", group(call(7, "barrier", 80, "")))
 M, M0 = group(call(3, "barrier", 80, ""), done=2, name="m"), group(done=2, name="m")
+SKIPS = "a call was left out before one of another group"
+AHEAD, AHEAD_TWO = group(call(4), done=3, name="m"), pair(call(4), done=3, name="m")
+HELD = rank("collective", group(call(7), call(8)), AHEAD)
+LEFT_OUT = rank("collective", group(), AHEAD, gpu_wait=".item()")
 X, Y = pair(call(3), done=2, name="x"), group(call(5), done=4, name="y")
 
 
@@ -168,6 +172,11 @@ def turns_from(root: int) -> Group:
     return replace(made, calls=tuple(replace(one, root=root) for one in made.calls))
 
 
+def gathers(rows: int) -> Calls:
+    made = call(7, "all_gather", shape=f"[{rows}] Float", done=True, output=f"[4, {rows}] Float")
+    return rank("own", group(made), still=0.1)
+
+
 SWALLOWS = (Caught("ValueError: bad sample", at(9)),)
 
 GATHERED = (
@@ -177,6 +186,22 @@ GATHERED = (
 )
 
 DIFFERS = (
+    differs(SKIPS, job(HELD, LEFT_OUT, HELD, HELD), 1),
+    differs(f"{SKIPS}, on most", job(LEFT_OUT, HELD, LEFT_OUT, LEFT_OUT), 1),
+    differs(
+        f"{SKIPS}, by one of two",
+        job(
+            rank("collective", pair(call(7)), AHEAD_TWO),
+            rank("collective", pair(), AHEAD_TWO),
+        ),
+        0,
+    ),
+    finds(
+        "collective-mismatch",
+        "all_gather of unequal parts while it goes on",
+        over("time", *(gathers(n) for n in (9, 9, 4, 9))),
+        2,
+    ),
     differs("one takes another root", job(FROM_0, FROM_0, FROM_1, FROM_0), 2),
     differs("one takes another root, and it ends", steady(*(turns_from(r) for r in (0, 0, 1))), 2),
     finds(

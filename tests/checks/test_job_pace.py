@@ -61,6 +61,17 @@ def pace(**changes: Any) -> Pace:
     return dataclasses.replace(FINE, **changes)
 
 
+def pickles(
+    late: float = 1.1e6, all: int = 60, sized: bool = True, outside: float = 0.1, **more: Any
+) -> Pace:
+    """A rank that gathers objects where a step ends: their sizes, then the bytes."""
+    sizes = Volume(TOKENS, "all_gather", 60, 8.0, 8.0, 0.0, all, "Long")
+    objects = Volume(TOKENS, "all_gather", 60, late, late, 0.2, all, "Byte")
+    return pace(
+        **{"between": TOKENS, "outside": outside, "payloads": (objects, sizes)[: 1 + sized]} | more
+    )
+
+
 def test_what_the_driver_says_of_the_gpu_decides_about_the_loader() -> None:
     def codes(**changes: Any) -> list[str]:
         two = ranks(*[pace(cuda=True, **changes)] * 2)
@@ -348,6 +359,25 @@ CASES = (
     ),
     Case("to 90 KiB", growing(calls=90, rises=1.0, early=1e3, late=9e4), "payload-grows", WARN),
     Case("a list that is sent whole", growing(), "payload-grows", WARN, subject="n1 · rank 0"),
+    *(
+        Case(name, ranks(*[pickles(**more)] * 2), "objects-in-step", WARN, subject="n1 · rank 0")
+        for name, more in (
+            ("predictions are gathered as objects", {}),
+            ("from a GPU", {"late": 8.2e6, "cuda": True}),
+        )
+    ),
+    *(
+        Case(name, ranks(*[pickles(**more)] * 2))
+        for name, more in (
+            ("a few objects from a GPU", {"cuda": True, "late": 9e5}),
+            ("objects now and then", {"all": 6}),
+            ("objects in a short part of a step", {"outside": 0.02}),
+            ("objects elsewhere", {"between": HERE}),
+            ("a small object", {"late": 900.0}),
+            ("bytes of a tensor", {"sized": False}),
+        )
+    ),
+    Case("objects on one of two", ranks(pickles(), pace())),
     Case("400 numbers", ranks(*[CHATTY] * 3), SMALL, WARN, subject="n1 · rank 0"),
     Case(
         "twice as much after 60 calls, of which each is larger",

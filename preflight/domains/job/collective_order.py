@@ -26,6 +26,10 @@ EXCHANGES = frozenset({"all_to_all", "alltoall", "alltoall_base"})
 """In these each rank may bring and get what it likes, but all of them together get what they
 bring."""
 
+GATHERS = frozenset({"all_gather", "_all_gather_base"})
+"""In these each rank gets what all of them bring. NCCL looks at its own amounts only: where a rank
+has room for another amount it goes on with wrong values, and maybe out of step."""
+
 SPLIT = frozenset({"all_gather", "reduce_scatter"})
 """NCCL takes these with unequal parts, Gloo doesn't."""
 
@@ -94,8 +98,8 @@ def parse_shape(shape: str) -> Amount | None:
 class CallMismatch:
     """Ranks that have different calls under one number.
 
-    what   "op", "root", "shape", "type" or "exchange" (together they bring more or less than they
-           get)
+    what   "op", "root", "shape", "type", "gather" (a rank has room for more or less than all bring)
+           or "exchange" (together they bring more or less than they get)
     calls  rank -> its call
     odd    the ranks that have another one; in a tie those that left a loop of all, else all of them
     """
@@ -210,6 +214,8 @@ def _first_mismatch(
         known = {str(rank): size for rank, size in shapes.items() if size is not None}
         elements = consensus({rank: size.elements for rank, size in known.items()})
         kinds = consensus({rank: size.kind for rank, size in known.items()})
+        if op in GATHERS and (lost := _misfitting(key, members, calls, shapes)):
+            return CallMismatch(key, seq, "gather", calls, lost, len(lost) == len(calls))
         exchanged = op in EXCHANGES and equal and held
         if exchanged and (lost := _unbalanced(key, members, calls, shapes)):
             return CallMismatch(key, seq, "exchange", calls, lost, len(lost) == len(calls))
@@ -231,21 +237,47 @@ def _unbalanced(
 ) -> tuple[int, ...]:
     """The ranks that bring or get another amount than the rest, where all together bring more or
     less than they get; all of them where there is no majority, none where it adds up."""
-    if set(calls) != set(members) or (key[1] and set(key[1]) != set(calls)):
+    known = _amounts(key, members, calls, shapes)
+    if sum(b for b, _ in known.values()) == sum(g for _, g in known.values()):
         return ()
+    return _odd_amounts(known)
+
+
+def _misfitting(
+    key: Key,
+    members: Mapping[int, Group],
+    calls: Mapping[int, Collective],
+    shapes: Mapping[int, Amount | None],
+) -> tuple[int, ...]:
+    """The same where a rank gets another amount than all of them together bring."""
+    known = _amounts(key, members, calls, shapes)
+    brought = sum(brings for brings, _ in known.values())
+    return () if all(gets == brought for _, gets in known.values()) else _odd_amounts(known)
+
+
+def _amounts(
+    key: Key,
+    members: Mapping[int, Group],
+    calls: Mapping[int, Collective],
+    shapes: Mapping[int, Amount | None],
+) -> dict[int, tuple[int, int]]:
+    """Elements that each rank of the group brings and gets; nothing where one of them is not
+    known."""
+    if set(calls) != set(members) or (key[1] and set(key[1]) != set(calls)):
+        return {}
     amounts = {
         rank: (shapes[rank], parse_shape(call.output))
         for rank, call in calls.items()
         if max(len(call.shape), len(call.output)) < TEXT  # else it may have been cut off
     }
     known = {r: (b.elements, g.elements) for r, (b, g) in amounts.items() if b and g}
-    if len(known) < len(calls) or sum(b for b, _ in known.values()) == sum(
-        g for _, g in known.values()
-    ):
-        return ()
+    return known if len(known) == len(calls) else {}
+
+
+def _odd_amounts(known: Mapping[int, tuple[int, int]]) -> tuple[int, ...]:
     agreed = consensus({str(rank): amount for rank, amount in known.items()})
     odd = _ranks_of(agreed.odd.values())
-    return odd if odd and not agreed.tie else tuple(sorted(calls))
+    return odd if odd and not agreed.tie else tuple(sorted(known))
 
 
 def _left_the_loop(

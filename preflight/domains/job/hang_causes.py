@@ -74,6 +74,8 @@ def hang_cause(hang: Hang) -> Found | None:
     if late:
         exhausted = uneven_data(hang, [*late, *found.behind])
         return exhausted or _unpaired(hang, found, late) or _stuck(hang, found, late)
+    if skipped := _skipped(hang, found):
+        return skipped
     making = [r for r in found.behind if calls[r].at == INIT and calls[r].groups]
     if found.circle or (making and len(making) < len(found.behind)):
         # new_group, to which not all come, counts as a circle: they wait in another call meanwhile
@@ -372,6 +374,36 @@ def _describe_loader(seen: Calls) -> str:
     places = dict.fromkeys(c.frame for c in seen.children if c.frame is not None)
     odd = [f"a worker {at_frame(place)}" for place in places] or odd
     return f" {location(seen)}" + f" ({', '.join(parts + odd[:2])})" * bool(parts or odd)
+
+
+def _skipped(hang: Hang, found: WaitGraph) -> Found | None:
+    """Ranks that are in a call of another group than those that wait for them. All have begun that
+    one, but the GPUs of the others come to it after the call that is missing here."""
+    ahead = [r for r in found.roots if r in found.alone and r in found.waits]
+    waiting = [r for r in found.waits if found.behind[r] & {*ahead}]
+    wait = next((w for r in waiting for w in found.waits[r] if {*ahead} & w.missing), None)
+    if wait is None:
+        return None
+    theirs = found.waits[ahead[0]][0]
+    members = hang.groups[wait.group]
+    made = {r: last_seq(members[r]) for r in (waiting[0], ahead[0]) if r in members}
+    fewer = made.get(waiting[0], 0) - made.get(ahead[0], 0)
+    has = "has" if len(ahead) == 1 else "have"
+    count = plural(fewer, "call") if len(made) > 1 and fewer > 0 else "calls"
+    extra = len(waiting) < len(ahead)
+    tie = len(waiting) == len(ahead)
+    line = next((c.frame for c in (wait.call, theirs.call)[:: 1 if extra else -1] if c.frame), None)
+    return Found(
+        "collective-mismatch",
+        hang.subjects(sorted([*ahead, *waiting] if tie else waiting if extra else ahead)),
+        saw=f"{rank_list(waiting)}: {numbered(wait.call)}{hang.group(wait.group)}; "
+        f"{rank_list(ahead)} {has} made {count} fewer there: {numbered(theirs.call)} of another "
+        "group",
+        expected="calls of different groups in one order on all ranks",
+        confidence=LIKELY,
+        alternatives=hang.either([*ahead, *waiting]) if tie else (),
+        fields={"line": str(line or "that line")},
+    )
 
 
 def _deadlock(hang: Hang, found: WaitGraph, circle: Sequence[int]) -> Found | None:

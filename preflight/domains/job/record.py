@@ -352,6 +352,7 @@ class Volume:
     early, late  bytes, the median of the first quarter of the calls and of the last one
     rises        part of the calls that carry more than the one before
     all          how many calls of the line there were, about: the latest ones are kept
+    kind         of the values, as torch's record has it: Byte, Long, Float
     """
 
     frame: Frame
@@ -361,6 +362,7 @@ class Volume:
     late: float
     rises: float
     all: int = 0
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -427,7 +427,7 @@ def call(entry, first_own):
         "seq": entry.get("p2p_seq_id" if p2p else "collective_seq_id", 0),
         "op": op,
         "shape": shape(entry),
-        "output": shape(entry, "output") if op in EXCHANGES else "",
+        "output": shape(entry, "output") if op in EXCHANGES + GATHERS else "",
         "bytes": size(entry),
         "at": (entry.get("time_created_ns") or 0) / 1e9,
         "frame": first_own(entry.get("frames", ())),
@@ -471,6 +471,7 @@ ROOTED = ("broadcast", "reduce", "gather", "scatter")
 SOON = 1.0  # seconds from the dispatcher to torch's record, at most
 TICK = 1e-6  # what a time in seconds since 1970 is exact to
 EXCHANGES = ("all_to_all", "alltoall", "alltoall_base")
+GATHERS = ("all_gather", "_all_gather_base")
 """What a rank gets in these does not follow from what it gives."""
 
 

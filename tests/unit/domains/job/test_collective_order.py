@@ -106,6 +106,35 @@ def test_what_is_sent_must_have_room(
     assert mismatches({key: members}) == ()
 
 
+ROWS, FEWER = "[3072, 512] Float", "[2229, 512] Float"
+
+
+@pytest.mark.parametrize(
+    ("given", "odd"),
+    [
+        # each has room for as much from the others as it brings itself
+        ([(ROWS, "[2, 3072, 512] Float"), (FEWER, "[2, 2229, 512] Float")], (0, 1)),
+        ([(ROWS, "[3, 3072, 512] Float")] * 2 + [(FEWER, "[3, 2229, 512] Float")], (2,)),
+        # all know how much the others bring
+        ([(ROWS, f"{ROWS}; {FEWER}"), (FEWER, f"{ROWS}; {FEWER}")], None),
+        ([(ROWS, ""), (FEWER, "")], None),
+        ([(ROWS, "[2, 3072, 512] Float"), (FEWER, "[1] Float; " * 40)], None),
+    ],
+)
+@pytest.mark.parametrize("done", [False, True])
+@pytest.mark.parametrize("op", ["all_gather", "_all_gather_base"])
+def test_what_is_gathered_must_have_room(
+    given: list[tuple[str, str]], odd: tuple[int, ...] | None, done: bool, op: str
+) -> None:
+    key = ("0", tuple(range(len(given))))
+    members = {
+        rank: group(replace(call(9, op, shape=brings), output=room, done=done))
+        for rank, (brings, room) in enumerate(given)
+    }
+    found = mismatches({key: members}, equal=frozenset())
+    assert [(one.what, one.odd) for one in found] == [("gather", odd) for odd in [odd] if odd]
+
+
 def test_groups_of_other_ranks_are_other_groups() -> None:
     calls = {
         0: rank("own", pair(call(7), name="tp")),
