@@ -2,10 +2,11 @@
 
 Level        deep
 Looks at     how every rank of the rehearsed command ended: its exception and the line that raised
-             it, its exit status or signal, the OOM killer; which ranks never arrived; where and as
-             which rank each joined (init_method, rank and world_size of init_process_group); how
-             the command itself ended; of a job that already runs and waits in torchrun's rendezvous
-             or in init_process_group, who has arrived there, according to its store
+             it, its exit status or signal, the OOM killer, what its tensors had on its GPU; which
+             ranks never arrived; where and as which rank each joined (init_method, rank and
+             world_size of init_process_group); how the command itself ended; of a job that already
+             runs and waits in torchrun's rendezvous or in init_process_group, who has arrived
+             there, according to its store
 Fails if     a rank raised, was killed, ran out of memory (of the host or of its GPU), met an error
              of CUDA, or left while others waited for it; one never arrived; ranks that don't meet
              have different ports, files or world sizes, the same rank, the file of an earlier job,
@@ -36,6 +37,7 @@ from preflight.domains.job import gpu_memory, joining
 from preflight.domains.job.backends import UNSET
 from preflight.domains.job.gpu_errors import REPAIRS
 from preflight.domains.job.load import REHEARSAL, for_author, load_rank, rank_subject
+from preflight.domains.job.memory_trend import rise
 from preflight.domains.job.rank_exits import (
     LAUNCHERS,
     VANISHED,
@@ -128,9 +130,10 @@ FINDINGS = {
     ),
     "rank-gpu-oom": for_author(
         headline="{seen}",
-        cause="a batch, a model or a cache that is too large; other processes or ranks on the same "
-        "GPU; memory that torch has reserved, in pieces (expandable_segments:True helps); a limit "
-        "by set_per_process_memory_fraction; work that one rank alone has",
+        cause="a batch, a model or a cache that is too large; losses or outputs that are kept with "
+        "their graph; other processes or ranks on the same GPU; memory that torch has reserved, in "
+        "pieces (expandable_segments:True helps); a limit by set_per_process_memory_fraction; work "
+        "that one rank alone has",
         means="'CUDA out of memory. Tried to allocate', torch.OutOfMemoryError, 'CUDA error: out "
         "of memory', 'CUDA error: CUBLAS_STATUS_ALLOC_FAILED', 'Failed to CUDA calloc … bytes' on "
         "this rank; the others end with an error about a lost peer, or wait until their timeout",
@@ -308,7 +311,10 @@ FINDINGS = {
 
 
 def observe(host: Host, ctx: Context) -> Life:
-    return load_rank(host, ctx, launchers=True).life
+    seen = load_rank(host, ctx, launchers=True)
+    looks = [(steps, used) for _, steps, _, used in seen.growth.samples if used]
+    every = -(-len(looks) // LOOKS) or 1
+    return replace(seen.life, on_gpu=tuple(looks[::-1][::every][::-1]))
 
 
 def judge(world: World[Life], expect: Expect) -> Iterator[Found]:
@@ -340,6 +346,8 @@ def _subject(world: World[Life], ended: Ended) -> Subject:
     return rank_subject(world.subject(ended.key), ended.rank)
 
 
+LOOKS = 24
+"""At the memory of a GPU, of one rank."""
 LATEST = 3.0
 """Seconds after a complaint in which the end that it is about may be noticed: processes are looked
 at by turns."""
@@ -397,7 +405,10 @@ def _shortage(world: World[Life], ended: Ended) -> gpu_memory.Shortage | None:
     lives = (life for key, life in world.seen.items() if place_of(key)[0] == node)
     ranks = {life.pid: life.rank for life in lives if life.rank is not None}
     memory = ended.memory
-    return gpu_memory.shortage(memory, ranks, ended.rank) if memory is not None else None
+    if memory is None:
+        return None
+    grown = rise(world.seen[ended.key].on_gpu)
+    return gpu_memory.shortage(memory, ranks, ended.rank, grown)
 
 
 def _on_gpu(world: World[Life], same: Sequence[Ended], made: Found) -> Found:

@@ -274,12 +274,14 @@ def breaks(name: str, saw: dict[str, Life], rank: int | None = None, **more: obj
     return fails("rank-cuda-error", name, saw, rank, **more)
 
 
+LEAK = tuple((n, n << 28) for n in range(4, 120, 4))
 ON_GPUS = (
     short("no room on the GPU", job(told(text=REMOTE), memory(), TERM), 1),
     short("a stranger on the GPU", job(told(), memory("16.63", held(19239))), 1),
     short("two ranks on one GPU", job(told(), memory("16.63", held(1000))), 1),
     short("somebody who can't be seen", job(told(), memory("16.63")), 1),
     short("in pieces", job(told(), memory(pieces="3.20")), 1),
+    short("after it grew", but(job(told(), memory()), 1, on_gpu=LEAK), 1),
     short("on all ranks", job(memory(), memory("29.10", at=100.1), memory(at=100.2))),
     short(
         "cuBLAS has no room", job(told(), cuda("CUBLAS_STATUS_ALLOC_FAILED when calling `x`")), 1

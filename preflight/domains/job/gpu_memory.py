@@ -11,14 +11,18 @@ import re
 from collections.abc import Mapping
 
 from preflight.domains.job.gpu_errors import RAISED, gpu_error
+from preflight.domains.job.memory_trend import Rise
 from preflight.frozen import dataclass
-from preflight.humanize import parties, rank_list, size
+from preflight.humanize import parties, plural, rank_list, size
 
 UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 SIZE = r"(\d{1,20}(?:\.\d{1,4})?) (bytes|[KMGT]iB)"
 MUCH = 0.1
 """Part of a GPU's memory that others must hold to be why there is too little: a desktop or a few
 contexts hold less."""
+HELD = 0.5
+"""Part of its limit that a rank's tensors must have come to by growing to be why there is too
+little."""
 PIECES = 0.03
 """Part of a GPU's memory that must be reserved and not in use to be why there is too little."""
 
@@ -161,14 +165,24 @@ def _without_own(processes: Mapping[int, int], reserved: int) -> dict[int, int]:
     return {pid: held for pid, held in processes.items() if pid != mine}
 
 
-def shortage(memory: GpuMemory, ranks: Mapping[int, int], rank: int | None) -> Shortage | None:
+def shortage(
+    memory: GpuMemory, ranks: Mapping[int, int], rank: int | None, grown: Rise | None = None
+) -> Shortage | None:
     """Which cause the numbers show; None where they show none. `ranks`: pid -> rank of the job on
-    this node."""
+    this node; `grown`: what its own memory did before."""
     others = memory.others or {}
     tried, capacity = memory.tried or 0, memory.capacity or 0
     free = memory.free or 0
     if not tried:
         return None
+    if grown is not None and grown.most >= HELD * (memory.allowed or capacity or grown.most):
+        return Shortage(
+            f"its tensors grew from {size(grown.least)} after {plural(grown.first, 'step')} to "
+            f"{size(grown.most)} after {grown.last}, by {size(int(grown.per_step))} per step",
+            "keep nothing of a step that holds its graph: use loss.item or detach in what is "
+            "collected, and torch.no_grad in an evaluation, and see by "
+            "torch.cuda.memory._record_memory_history which lines hold it",
+        )
     if memory.allowed is not None and free >= tried:
         return Shortage(
             f"its own limit is {size(memory.allowed)} (set_per_process_memory_fraction)",

@@ -44,6 +44,11 @@ finds its size: growth like a square root has 0.77 here, one like a logarithm 0.
 
 LARGEST = 1 << 62
 
+RISES, RISEN, RISEN_PART, EVENLY = 6, 0.8, 0.5, 0.5
+"""Of memory that ran out: counts of steps at which it was seen after the first ones, part of them
+with more than the one before, part of the memory that came since, and the pace of the second half
+against the first."""
+
 
 @dataclass(frozen=True, slots=True)
 class Trend:
@@ -53,6 +58,20 @@ class Trend:
     per_second: float
     grown: float
     steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rise:
+    """Memory after some steps, and after many more; in bytes."""
+
+    first: int
+    least: int
+    last: int
+    most: int
+
+    @property
+    def per_step(self) -> float:
+        return (self.most - self.least) / (self.last - self.first)
 
 
 def after_warm_up(points: Sequence[Point]) -> tuple[Point, ...]:
@@ -75,6 +94,25 @@ def after_warm_up(points: Sequence[Point]) -> tuple[Point, ...]:
         return ()
     long = lows[-1][0] - lows[0][0] >= SECONDS and lows[-1][1] - lows[0][1] >= STEPS
     return tuple(lows) if long else ()
+
+
+def rise(points: Sequence[tuple[int, int]]) -> Rise | None:
+    """How memory grew that ran out in the end, by steps done and bytes; None where it was nearly as
+    much from the start, or came at once. Less is asked for than for a growth that is foretold."""
+    lows: dict[int, int] = {}
+    for steps, used in points:
+        if steps > 0 and 0 < used <= LARGEST:
+            lows[steps] = min(used, lows.get(steps, used))
+    seen = sorted(lows.items())[1:]
+    if len(seen) < RISES:
+        return None
+    (first, least), (last, most) = seen[0], seen[-1]
+    rising = sum(b > a for (_, a), (_, b) in pairwise(seen)) / (len(seen) - 1)
+    middle, half = seen[len(seen) // 2]
+    before, after = (half - least) / (middle - first), (most - half) / (last - middle)
+    if rising < RISEN or most - least < RISEN_PART * most or after < EVENLY * before:
+        return None
+    return Rise(first, least, last, most)
 
 
 def _lowest(points: Sequence[Point]) -> Point:

@@ -15,6 +15,7 @@ from preflight.domains.job.gpu_memory import (
     out_of_memory,
     shortage,
 )
+from preflight.domains.job.memory_trend import Rise
 from preflight.sanitize import shell_prose
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -115,6 +116,20 @@ def test_the_asynchronous_backend_has_words_of_its_own() -> None:
     assert cause(OF_ASYNC) is None
     limited = OF_ASYNC.replace("17179869184.00", "4.00").replace(": 7.12 MiB", ": 7.12 GiB")
     assert "its own limit is 4 GiB" in (cause(limited) or Shortage("", "")).why
+
+
+def test_memory_that_grew_is_the_cause() -> None:
+    leak = Rise(5, 500 * MIB, 105, GIB)
+    found = shortage(read(LIMITED), {77: 0}, 0, leak)
+    assert found is not None
+    assert found.why == (
+        "its tensors grew from 500 MiB after 5 steps to 1 GiB after 105, by 5.2 MiB per step"
+    )
+    assert shell_prose(found.advice) == found.advice
+    # on a GPU that is full of something else it is not the cause
+    full = shortage(read(FULL), {77: 0}, 0, leak)
+    assert full is not None
+    assert "fragmentation" in full.why
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from preflight.domains.job.memory_trend import MOST, POINTS, Point, Trend, after_warm_up, growth
+from preflight.domains.job.memory_trend import (
+    MOST,
+    POINTS,
+    Point,
+    Rise,
+    Trend,
+    after_warm_up,
+    growth,
+    rise,
+)
 
 MIB = 1 << 20
 
@@ -209,3 +218,36 @@ def test_the_present_pace_counts() -> None:
     faster = growth(line(*(10 * i for i in range(12)), *(110 + 15 * i for i in range(1, 13))))
     assert faster is not None
     assert faster.per_step < 1.5 * MIB, "nor is a burst at the end its pace"
+
+
+def used(*mib: float, every: int = 4) -> list[tuple[int, int]]:
+    return [(1 + n * every, int(each * MIB)) for n, each in enumerate(mib)]
+
+
+LEAK = used(300, 500, 700, 900, 1100, 1300, 1500, 1700)
+
+
+@pytest.mark.parametrize(
+    ("points", "found"),
+    [
+        (LEAK, Rise(5, 500 * MIB, 29, 1700 * MIB)),
+        # activations that a look met or did not, within one count of steps
+        ([*LEAK, (9, 1650 * MIB), (29, 2000 * MIB)], Rise(5, 500 * MIB, 29, 1700 * MIB)),
+        (used(300, 900, 902, 901, 903, 902, 904, 905), None),
+        (used(300, 500, 500, 500, 500, 500, 500, 1700), None),
+        (used(100, 300, 800, 1300, 1400, 1430, 1450, 1460), None),
+        (LEAK[:6], None),
+        ([(0, MIB)] * 20, None),
+        ([(1, 0), (-1, 5), (3, 1 << 80)], None),
+        ([], None),
+    ],
+    ids=["leaks", "noise", "steady", "at once", "fills", "short", "no steps", "hostile", "nothing"],
+)
+def test_memory_that_ran_out(points: list[tuple[int, int]], found: Rise | None) -> None:
+    assert rise(points) == found
+
+
+def test_bytes_per_step() -> None:
+    found = rise(LEAK)
+    assert found is not None
+    assert found.per_step == 50 * MIB
