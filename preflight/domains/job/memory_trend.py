@@ -98,7 +98,7 @@ def after_warm_up(points: Sequence[Point]) -> tuple[Point, ...]:
 
 def rise(points: Sequence[tuple[int, int]]) -> Rise | None:
     """How memory grew that ran out in the end, by steps done and bytes; None where it was nearly as
-    much from the start, or came at once. Less is asked for than for a growth that is foretold."""
+    much from the start, or came at once. It takes less than a growth that is foretold."""
     lows: dict[int, int] = {}
     for steps, used in points:
         if steps > 0 and 0 < used <= LARGEST:

@@ -180,7 +180,7 @@ class Life:
     joining: Joining | None = None
     """Where it waits for the others; only of a job that already runs."""
     on_gpu: tuple[tuple[int, int], ...] = ()
-    """Of some looks, evenly over the watch: steps done by then, bytes that tensors had on its GPU."""
+    """Of some looks, evenly over the watch: steps done, bytes that tensors had on its GPU."""
 
 
 @dataclass(frozen=True, slots=True)
