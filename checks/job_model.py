@@ -586,8 +586,9 @@ def _hint(
             "load and initialise weights on all ranks alike, or before DDP wraps the model: it "
             "shares those of rank 0 only then"
         )
+    name = differs.name.replace(" (", ", ").replace(")", "")  # a shell's words are quoted in a fix
     return (
-        f"look at what changes {differs.name} or skips the optimizer on some ranks only, between "
+        f"look at what changes {name} or skips the optimizer on some ranks only, between "
         f"steps {max(differs.agreed, 0)} and {differs.step}"
     )
 

@@ -237,6 +237,15 @@ FINDINGS = {
         text="call .to(device, non_blocking=True) on the batches of the DataLoader, before "
         "{place!s}",
     ),
+    "copy-not-awaited": pitfall(
+        headline="a copy between CPU and GPU at {place} may not have ended when its memory is used: "
+        "{seen}",
+        cause="non_blocking=True, with which a copy only begins",
+        means="no error at all: zeros, numbers of an earlier batch, or parts of both, now and then",
+        text="wait for the copy at {place!s} before its memory is read or filled again: "
+        "torch.cuda.current_stream().synchronize(), or an Event recorded after it; two buffers in "
+        "turn need an Event each",
+    ),
     "rendezvous-hardcoded": pitfall(
         headline="the rendezvous address or the number of ranks is hard-coded at {place}",
         cause="a test on one machine, or the address of another one",
@@ -308,6 +317,7 @@ EXPECTED = {
     "clip-scaled": "scaler.unscale_(optimizer) before clipping",
     "apex-amp": "torch.amp",
     "batch-not-moved": "the batch on the device of the model",
+    "copy-not-awaited": "a wait for the copy, or no non_blocking",
     "rendezvous-hardcoded": "the launcher's values",
     "launcher-contradicted": "as many as the launcher starts",
     "destroy-missing": "destroy_process_group() at the end",

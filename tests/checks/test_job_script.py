@@ -74,6 +74,7 @@ PLAIN = (
     "clip-scaled",
     "apex-amp",
     "batch-not-moved",
+    "copy-not-awaited",
     "rendezvous-hardcoded",
     "launcher-contradicted",
     "destroy-missing",

@@ -6,7 +6,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from preflight.domains.script.callees import callee, functions_of
+from preflight.domains.script.callees import (
+    callee,
+    functions_of,
+    given_by_callers,
+    is_parameter,
+)
 from preflight.domains.script.control_flow import (
     is_collective,
     reaching_a_collective,
@@ -349,7 +354,10 @@ def set_order(program: Program, environ: Mapping[str, str]) -> Iterator[Hit]:
         reach = reaching_a_collective(module)
         for scope in module.scopes:
             for node in scope.nodes:
-                if isinstance(node, ast.For) and (members := _set_looped(node, scope, module)):
+                if isinstance(node, ast.For) and (
+                    members := _set_looped(node, scope, module)
+                    or _set_given(program, node.iter, scope)
+                ):
                     by_address = members == "objects"
                     called = _collectives(node.body, module, reach)
                     if called and (by_address or not fixed):
@@ -373,6 +381,17 @@ def _set_looped(loop: ast.For, scope: NameScope, module: Module) -> str:
         if any(ast.unparse(n.value) == source and ast.unparse(n.slice) == by for n in looked):
             return "texts"
     return found
+
+
+def _set_given(program: Program, looped: ast.expr, function: NameScope) -> str:
+    """The same of a parameter, for which all who call the function give a set."""
+    if not isinstance(looped, ast.Name) or not is_parameter(looped.id, function):
+        return ""
+    found = [
+        _set_of(value, scope, module)
+        for module, scope, value in given_by_callers(program, function, looped.id)
+    ]
+    return found[0] if found and all(found) else ""
 
 
 def _is_set(call: ast.Call) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from preflight.domains.script import (
     agreement_rules,
+    async_copies,
     batch_rules,
     data_rules,
     decorated,
@@ -53,6 +54,7 @@ def hits(
         step_rules.accumulation_reset(program, seen),
         step_rules.clip_scaled(program, seen),
         batch_rules.batch_not_moved(program, seen),
+        async_copies.copy_not_awaited(program, seen),
         step_rules.apex_amp(program),
         step_rules.waits_each_step(program, seen),
         agreement_rules.collective_swallowed(program, seen),

@@ -127,6 +127,9 @@ def test_chance_is_the_same_on_all_ranks(text: str, count: int) -> None:
     assert len(list(random_branch(made, mentions(made.modules)))) == count
 
 
+GIVEN = "def sums(names):\n  for k in names:\n    dist.all_reduce(d[k])\n"
+
+
 @pytest.mark.parametrize(
     ("text", "count", "fixed"),
     [
@@ -139,6 +142,10 @@ def test_chance_is_the_same_on_all_ranks(text: str, count: int) -> None:
         ("for k in set(ranks):\n  dist.new_group([k])\n", 0, 0),
         ("for k in {0, 1}:\n  dist.new_group([k])\n", 0, 0),
         ("for k in d.keys():\n  dist.all_reduce(d[k])\n", 0, 0),
+        (f"{GIVEN}T = {{'a', 'b'}}\nsums(T - {{'a'}})\n", 1, 0),
+        (f"{GIVEN}T = {{'a', 'b'}}\nsums(T)\nsums(['a'])\n", 0, 0),
+        (f"{GIVEN}sums(sorted({{'a', 'b'}}))\n", 0, 0),
+        (GIVEN, 0, 0),
         ("for k in {'a', 'b'}:\n  total += d[k]\ndist.all_reduce(total)\n", 0, 0),
     ],
 )

@@ -19,6 +19,11 @@ ROWS = (
     "loader = DataLoader(Rows(r), sampler=DistributedSampler(Rows(r)))\n"
 )
 
+DEALT = (
+    "def parts(self):\n  random.shuffle(files)\n"
+    "  for path in files[rank::world_size]:\n    yield path\n"
+)
+
 
 @pytest.mark.parametrize(
     ("line", "after", "count"),
@@ -59,6 +64,17 @@ def test_what_a_dataset_keeps(line: str, after: str, count: int) -> None:
             "def set_seed(seed):\n    torch.manual_seed(seed)\n    random.seed(seed + rank)\n"
             "set_seed(1)\na, b = random_split(d, [8, 2])\ns = DistributedSampler(a)\n",
             0,
+        ),
+        (DEALT, 1),
+        (DEALT.replace("random.shuffle(files)", "files = random.sample(files, 9)"), 1),
+        (DEALT.replace("files[rank::world_size]", "files"), 0),
+        (DEALT.replace("rank::world_size", "worker::workers"), 0),
+        (DEALT.replace("random.shuffle", "rng.shuffle"), 0),
+        ("random.seed(3)\n" + DEALT, 0),
+        (
+            "def __iter__(self):\n  random.shuffle(files)\n  for n, f in enumerate(files):\n"
+            "    if n % self.world_size == self.rank:\n      yield f\n",
+            1,
         ),
         ("random.shuffle(colours)\ns = DistributedSampler(a)\n", 0),
         # what is drawn for each sample is each rank's own
