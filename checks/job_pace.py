@@ -28,11 +28,12 @@ Warns if     a rank waits for its DataLoader in 30 % of its time (in 50 % with a
              steps; half of the parameters of a model in FSDP or more are gathered in 9 of 10 steps
              by summon_full_params() or full_tensor(); 9 of 10 blocks of no_sync() have a backward
              in them and not its forward; the workers of DataLoaders are started again and again, in
-             a quarter of the time; torch.compile compiles one function 8 times, in a fifth of it
+             a quarter of the time; garbage collections take a tenth of a rank's time; torch.compile
+             compiles one function 8 times, in a fifth of it
 Undecided    fewer than 8 steps or 10 samples; not a rehearsal (preflight rehearse -- CMD)
 Not covered  what a GPU itself takes for its part of a step; whether it waits in NCCL, in steps of
              less than half a second; steps without an optimizer; a rank that is slow at odd times;
-             pauses that keep Python's lock, as of the garbage collection; why a rank is slow
+             pauses that keep Python's lock, but for its garbage collection; why a rank is slow
 Seen as      no error at all: GPUs idle, "CANCELLED AT … DUE TO TIME LIMIT", "Timed out waiting"
              only when it gets much worse
 """
@@ -57,8 +58,10 @@ from preflight.domains.job.load import (
     rank_subject,
 )
 from preflight.domains.job.needless import (
+    COLLECTING,
     PROFILED,
     STARTING,
+    collects_garbage,
     compiled_again,
     gathered_each_step,
     left_running,
@@ -256,6 +259,17 @@ FINDINGS = {
         "layer; TORCH_LOGS=recompiles shows each reason",
         explains=("job.pace:rank-slow",),
     ),
+    "garbage-collected": slowing(
+        headline="Python's garbage collection stops {at} again and again: {seen}",
+        cause="very many Python objects that live long (samples, trees, caches), through all of "
+        "which each full collection goes; gc.collect() in the loop",
+        means="no error at all: nothing of the rank goes on meanwhile, and the others wait for it in "
+        "the next collective",
+        text="call gc.freeze() once what lives long is there; then gc.disable(), and "
+        "gc.collect() every some hundred steps, in the same step on all ranks; keep large tables in tensors or "
+        "NumPy arrays",
+        explains=("job.pace:rank-slow", "job.balance:step-blocked"),
+    ),
     "parameters-gathered": slowing(
         headline="all parameters of a sharded model are gathered in every step: {seen}",
         cause="averaged weights (EMA) updated inside of FSDP.summon_full_params() or from "
@@ -435,6 +449,7 @@ def judge(world: World[Pace], expect: Expect) -> Iterator[Found]:
     yield from _summed_anyway(needless)
     yield from _restarted(needless)
     yield from _recompiled(needless)
+    yield from _collected(needless)
 
 
 def _ranks(world: World[Pace]) -> tuple[Rank, ...]:
@@ -707,6 +722,32 @@ def _recompiled(ranks: Sequence[Rank]) -> Iterator[Found]:
         alternatives=("shapes of a fixed set, each of which comes once in the beginning",),
         fields={"line": str(one.frame or "its line")},
     )
+
+
+def _collected(ranks: Sequence[Rank]) -> Iterator[Found]:
+    found = [rank for rank in ranks if collects_garbage(rank.pace.needless.collected)]
+    if not found:
+        return
+    worst = max(found, key=lambda rank: rank.pace.needless.collected.seconds)
+    one = worst.pace.needless.collected
+    # the others wait for those that take the longest
+    found = [r for r in found if 2 * r.pace.needless.collected.seconds >= one.seconds]
+    there = f", most of it at {one.frame}" if one.frame and 2 * one.there > one.seconds else ""
+    yield Found(
+        "garbage-collected",
+        tuple(rank.subject for rank in found),
+        saw=f"{plural(one.times, 'collection')} of {name_of(worst.subject)} in "
+        f"{duration(one.within)} took {duration(one.seconds)}, the longest "
+        f"{duration(one.longest)}{there}",
+        expected=f"less than {_parts([COLLECTING])} of the time",
+        confidence=Confidence.LIKELY,
+        fields={"at": _at(found)},
+    )
+
+
+def _at(ranks: Sequence[Rank]) -> str:
+    numbers = [rank.pace.rank for rank in ranks if rank.pace.rank is not None]
+    return rank_list(numbers) or "the process"
 
 
 def _grows(payload: Volume) -> bool:

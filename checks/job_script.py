@@ -238,8 +238,7 @@ FINDINGS = {
         "{place!s}",
     ),
     "copy-not-awaited": pitfall(
-        headline="a copy between CPU and GPU at {place} may not have ended when its memory is used: "
-        "{seen}",
+        headline="a copy between CPU and GPU at {place} may not have ended when it is used: {seen}",
         cause="non_blocking=True, with which a copy only begins",
         means="no error at all: zeros, numbers of an earlier batch, or parts of both, now and then",
         text="wait for the copy at {place!s} before its memory is read or filled again: "

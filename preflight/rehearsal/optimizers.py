@@ -13,6 +13,7 @@ from preflight.domains.job.clipping import Clip, Clipping
 from preflight.domains.job.copies import FORWARD, LOAD, CopyUse, ModelCopy
 from preflight.domains.job.discarded import Discarded
 from preflight.domains.job.needless import (
+    Collected,
     Compiled,
     Gathered,
     Needless,
@@ -257,8 +258,14 @@ def needless_of(dump: Mapping[str, Any], profiled_before: object = None) -> Need
             0 <= times < MOST and 0.0 <= seconds < MOST and 0.0 <= within < MOST
         ):
             compiled = Compiled(times, seconds, within, _reason(why), frame_from_json(frame))
-    gathered = tuple(_gathered(told.get("gathered")))
-    return Needless(profiled, gathered, count_of(told, "whole"), no_sync, starts, compiled)
+    collected = Collected()
+    match told.get("garbage"):
+        case [int(times), *numbers, frame] if 0 < times < MOST and len(numbers) == 4:
+            seconds = tuple(n for n in numbers if isinstance(n, float) and 0.0 <= n < MOST)
+            if len(seconds) == len(numbers):
+                collected = Collected(times, *seconds, frame_from_json(frame))
+    gathered, whole = tuple(_gathered(told.get("gathered"))), count_of(told, "whole")
+    return Needless(profiled, gathered, whole, no_sync, starts, compiled, collected)
 
 
 def _reason(told: str) -> str:

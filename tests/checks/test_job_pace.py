@@ -16,6 +16,7 @@ from support.cases import Case, assert_case, context, judged, round_trips, topol
 from preflight.check import conforms
 from preflight.checks import job_pace
 from preflight.domains.job.needless import (
+    Collected,
     Compiled,
     Gathered,
     Needless,
@@ -214,6 +215,9 @@ HEALTHY = (
             ("a kind of shapes in turn", Needless(compiled=Compiled(7, 30.0, 40.0))),
             ("compiled in the beginning", Needless(compiled=Compiled(9, 30.0, 200.0))),
             ("a small function", Needless(compiled=Compiled(9, 2.0, 4.0))),
+            ("a collection now and then", Needless(collected=Collected(3, 1.2, 0.4, 30.0))),
+            ("short collections", Needless(collected=Collected(900, 12.0, 0.03, 30.0))),
+            ("two long ones", Needless(collected=Collected(2, 6.0, 3.0, 30.0))),
         )
     ),
     Case("hardly more, in many calls", growing(calls=67, late=1.101e6, rises=1.0, all=1216)),
@@ -348,6 +352,11 @@ CASES = (
                 "a list that is another one each time",
                 "recompiled",
                 Needless(compiled=Compiled(16, 20.0, 44.0, "len(keep) == 4", HERE)),
+            ),
+            (
+                "a million objects",
+                "garbage-collected",
+                Needless(collected=Collected(24, 9.0, 0.4, 30.0, 9.0, HERE)),
             ),
         )
     ),

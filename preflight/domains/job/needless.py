@@ -1,6 +1,7 @@
 """What a rank pays for again and again without need: a profiler that is left running, parameters of
 a sharded model gathered in each step, gradients summed in spite of no_sync, workers of a DataLoader
-that are started for each epoch, code that torch.compile compiles again. Pure."""
+that are started for each epoch, code that torch.compile compiles again, garbage collections of many
+objects. Pure."""
 
 from __future__ import annotations
 
@@ -26,6 +27,10 @@ since then that goes into it."""
 VERSIONS, COMPILING, MOMENT = 8, 0.2, 15.0
 """How often one function is compiled, the part of the time since the first compilation that goes
 into it, and the seconds that this must be: everything is compiled at the start."""
+
+
+COLLECTIONS, COLLECTION, COLLECTING = 3, 0.05, 0.1
+"""Garbage collections, seconds of the longest, and part of the time in them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,20 @@ class Compiled:
 
 
 @dataclass(frozen=True, slots=True)
+class Collected:
+    """Python's garbage collections that took 10 ms and more, after the first step: how often,
+    seconds for all of them, for the longest, seconds since the first; the user's line at which most
+    of that was, and seconds there."""
+
+    times: int = 0
+    seconds: float = 0.0
+    longest: float = 0.0
+    within: float = 0.0
+    there: float = 0.0
+    frame: Frame | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Needless:
     """Of one rank. whole: numbers that the parameters of its sharded model have together."""
 
@@ -93,6 +112,7 @@ class Needless:
     no_sync: NoSync = NoSync()
     starts: WorkerStarts = WorkerStarts()
     compiled: Compiled = Compiled()
+    collected: Collected = Collected()
 
 
 def left_running(one: Profiled) -> bool:
@@ -124,7 +144,14 @@ def compiled_again(one: Compiled) -> bool:
     return one.times >= VERSIONS and one.seconds >= COMPILING * max(MOMENT, one.within)
 
 
+def collects_garbage(one: Collected) -> bool:
+    """Whether garbage collections take a good part of the time."""
+    long = one.times >= COLLECTIONS and one.longest >= COLLECTION
+    return long and one.within >= MOMENT and one.seconds >= COLLECTING * one.within
+
+
 def needless_work(one: Needless) -> bool:
     found = left_running(one.profiled) or not_skipped(one.no_sync)
     found = found or started_again(one.starts) or compiled_again(one.compiled)
+    found = found or collects_garbage(one.collected)
     return found or gathered_each_step(one.gathered, one.whole) is not None

@@ -1,7 +1,8 @@
 """What a script pays for again and again without need: a profiler that is left running, all
 parameters of a sharded model gathered in each step, no_sync() around a backward alone, which does
 not keep DDP from summing its gradients, since that is settled in the forward, workers of a
-DataLoader that are started for each epoch, and code that torch.compile compiles again.
+DataLoader that are started for each epoch, code that torch.compile compiles again, and garbage
+collections of many objects, in which no thread of Python's does anything.
 
 Only what is called seldom or takes milliseconds itself is looked at; nothing is changed, and an
 error here is swallowed. Loaded from its text beside preflight_responder.py into the user's Python,
@@ -10,11 +11,14 @@ any from 3.8 on: the standard library only.
 
 import contextlib
 import functools
+import gc
 import sys
 import time
 
 LINES, NUMBERS = 16, 4096
 """Lines that gather, and parameters of an optimizer."""
+LONG = 0.01
+"""Seconds of a collection that is kept."""
 COMPILED, REASON = 64, 400
 """Compilations that are looked at, and characters of why one was made."""
 
@@ -32,6 +36,9 @@ class Needless:
     starts    DataLoader's workers were started: how often after the first time, seconds for that
               and the first batches, when the very first such batch was there, when the latest, and
               the user's line
+    garbage   collections that took long, after the first step: how often, seconds for all, for the
+              longest; when the first collection of any length was, and line -> seconds of long ones
+    collects  when the present one began
     starting  id of the iterator whose first batch is yet to come, and seconds that it took to make
     """
 
@@ -40,6 +47,7 @@ class Needless:
     gathered, pointers, whole = {}, frozenset(), 0
     forwards, late, right, line = {}, 0, 0, None
     starts, starting = [0, 0.0, None, 0.0, None], (None, 0.0)
+    garbage, garbage_at, collects = [0, 0.0, 0.0, None], {}, 0.0
 
 
 def begin():
@@ -48,11 +56,13 @@ def begin():
     Needless.gathered, Needless.pointers, Needless.whole = {}, frozenset(), 0
     Needless.forwards, Needless.late, Needless.right, Needless.line = {}, 0, 0, None
     Needless.starts, Needless.starting = [0, 0.0, None, 0.0, None], (None, 0.0)
+    Needless.garbage, Needless.garbage_at = [0, 0.0, 0.0, None], {}
 
 
 def follow(model, place, shown):
     """`place`: the user's line that is carried out; `shown`: how a file is called."""
     Needless.model, Needless.place, Needless.shown = model, place, shown
+    gc.callbacks.append(collected)
 
 
 def made():
@@ -270,6 +280,44 @@ def compiled():
     return [most[0], round(most[1], 3), round(time.time() - first, 3), most[2][:REASON], place]
 
 
+# --- garbage ---
+
+
+def collected(phase, info):
+    """Python calls it at the beginning and at the end of each collection."""
+    try:
+        now = time.monotonic()
+        if phase == "start":
+            Needless.collects = now
+            return
+        garbage, seconds = Needless.garbage, now - Needless.collects
+        if not made():
+            return
+        if garbage[3] is None:
+            garbage[3] = now
+        if seconds >= LONG:
+            garbage[0] += 1
+            garbage[1] += seconds
+            garbage[2] = max(garbage[2], seconds)
+            line = Needless.place()
+            key = tuple(line) if line else None
+            if key in Needless.garbage_at or len(Needless.garbage_at) < LINES:
+                Needless.garbage_at[key] = Needless.garbage_at.get(key, 0.0) + seconds
+    except Exception:
+        pass
+
+
+def garbage():
+    """How often, seconds for all, for the longest, since the first; of the line with the most, and
+    seconds there."""
+    times, seconds, longest, first = Needless.garbage
+    if not times:
+        return []
+    line, most = max(list(Needless.garbage_at.items()), key=lambda one: one[1])
+    within = time.monotonic() - first
+    return [times, seconds, longest, within, most, list(line) if line else None]
+
+
 def told():
     """All that is known, for the record."""
     try:
@@ -283,4 +331,5 @@ def told():
         "no_sync": [Needless.late, Needless.right, Needless.line],
         "starts": list(Needless.starts),
         "compiled": again,
+        "garbage": garbage(),
     }

@@ -9,6 +9,7 @@ from preflight.domains.job.copies import CopyUse, ModelCopy
 from preflight.domains.job.discarded import Discarded
 from preflight.domains.job.frame import Frame
 from preflight.domains.job.needless import (
+    Collected,
     Compiled,
     Gathered,
     Needless,
@@ -147,6 +148,7 @@ def test_what_is_paid_for_without_need() -> None:
         "no_sync": [180, 0, LINE],
         "starts": [9, 3.5, 100.0, 160.0, LINE],
         "compiled": [16, 20.5, 44.0, "0/3: len(keep) == 4   # for i in keep:\nUser stack", LINE],
+        "garbage": [24, 7.5, 0.4, 31.0, 6.5, LINE],
     }
     assert needless_of({"needless": told}) == Needless(
         Profiled(40, 400, HERE),
@@ -155,9 +157,11 @@ def test_what_is_paid_for_without_need() -> None:
         NoSync(180, 0, HERE),
         WorkerStarts(9, 3.5, 60.0, HERE),
         Compiled(16, 20.5, 44.0, "len(keep) == 4", HERE),
+        Collected(24, 7.5, 0.4, 31.0, 6.5, HERE),
     )
     assert needless_of({}, [40, 400, LINE]).profiled == Profiled(40, 400, HERE)
     nonsense = {"profiled": [-1, "x", 3], "gathered": "x", "whole": -5, "no_sync": [1]}
     nonsense |= {"starts": [0, 0.0, None, 0.0, None], "compiled": [2, float("nan"), 1.0, "", LINE]}
+    nonsense |= {"garbage": [3, 1.0, "x", 2.0, -1.0, LINE]}
     for dump in ({}, {"needless": 3}, {"needless": nonsense}):
         assert needless_of(dump) == Needless()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -61,10 +62,12 @@ def unless_compiled(ours: Callable[..., Any], original: object) -> Callable[...,
 def job() -> Iterator[Job]:
     job = Job()
     needless.begin()
+    before = list(gc.callbacks)
     needless.follow({"Models": job.counts}, lambda: LINE, lambda path: path)
     needless.follow_no_sync(SimpleNamespace(DistributedDataParallel=job.module), unless_compiled)
     yield job
     needless.begin()
+    gc.callbacks[:] = before
 
 
 def test_a_block_around_the_backward_alone(job: Job) -> None:
@@ -144,6 +147,29 @@ def test_code_that_is_compiled_again(job: Job, monkeypatch: pytest.MonkeyPatch) 
     assert needless.told()["compiled"] == [2, 3.0, 40.0, "0/0: x", ["m.py", 4, "forward", True]]
     many.append(SimpleNamespace())  # of a torch that has other fields
     assert needless.told()["compiled"] == []
+
+
+def test_collections_that_take_long(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [50.0]
+    monkeypatch.setattr(needless.time, "monotonic", lambda: now[0])
+    assert needless.collected in gc.callbacks
+    monkeypatch.setattr(gc, "callbacks", [])
+
+    def collect(seconds: float) -> None:
+        needless.collected("start", {})
+        now[0] += seconds
+        needless.collected("stop", {})
+
+    collect(3.0)  # before the first step
+    assert needless.told()["garbage"] == []
+    job.counts.steps = 1
+    for seconds in (0.001, 0.25, 0.5):
+        collect(seconds)
+    found = needless.told()["garbage"]
+    assert [round(n, 3) for n in found[:-1]] == [2, 0.75, 0.5, 0.75, 0.75]
+    assert found[-1] == LINE
+    needless.begin()
+    assert needless.told()["garbage"] == []
 
 
 def test_parameters_that_are_gathered(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
