@@ -263,11 +263,10 @@ FINDINGS = {
         headline="Python's garbage collection stops {at} again and again: {seen}",
         cause="very many Python objects that live long (samples, trees, caches), through all of "
         "which each full collection goes; gc.collect() in the loop",
-        means="no error at all: nothing of the rank goes on meanwhile, and the others wait for it in "
-        "the next collective",
+        means="no error at all: nothing of the rank goes on meanwhile, and the others wait for it",
         text="call gc.freeze() once what lives long is there; then gc.disable(), and "
-        "gc.collect() every some hundred steps, in the same step on all ranks; keep large tables in tensors or "
-        "NumPy arrays",
+        "gc.collect() every some hundred steps, in the same step on all ranks; keep large tables "
+        "in tensors or NumPy arrays",
         explains=("job.pace:rank-slow", "job.balance:step-blocked"),
     ),
     "parameters-gathered": slowing(
