@@ -13,7 +13,7 @@ Warns if     rank 0's node has a listen queue (net.core.somaxconn) that is short
              connection may take it first; the range is narrow for the ranks of this node; the
              connection tracking table is nearly full, the kernel has dropped packets for it in the
              last hour, or it forgets connections of several nodes that are idle for less than 5
-             minutes; a torchrun of one node with c10d would use the store of another run at its
+             minutes; a torchrun with c10d would use the store of another run at its
              --rdzv-endpoint, or may not need the port that is taken
 Undecided    the port can't be tested and the sockets can't be read
 Not covered  firewalls (rdzv.reach, net.mesh); the tracking table of a pod's node; connections in
@@ -281,8 +281,8 @@ class MasterPort:
     forgets one, 0 where it keeps none; dropped: how often the kernel has logged in the last hour
     that it is full, and dropped_ago: seconds since it last did. queue: net.core.somaxconn, the
     longest queue of connections that a listener here has, None where that can't be read. used_up:
-    the kernel has no port left to give. torchrun: `port` is the one of a torchrun of one node that
-    is to come; joins: the --rdzv-id of the torchrun with c10d that holds it, if one does."""
+    the kernel has no port left to give. torchrun: `port` is the one of a torchrun that is to come;
+    joins: the --rdzv-id of the torchrun with c10d that holds it, if one does."""
 
     port: int
     agent: bool
@@ -492,13 +492,13 @@ def _judge_port(
 
 
 def _of_torchrun(own: TorchrunPort, joins: str | None, pid: int) -> dict[str, Any]:
-    """What to say otherwise of the port of a torchrun of one node that process `pid` holds, 0 where
-    that can't be seen."""
+    """What to say otherwise of the port of a torchrun that is to come, where process `pid` holds
+    it, 0 where that can't be seen."""
     if own.run and joins not in (None, own.run):
         return {"code": "store-shared", "status": Status.WARN}
     if own.older is None:
         other = "the torch of torchrun is 2.12 or later, and it takes a free port"
-    elif own.run not in ("", NO_ID) and not pid:
+    elif own.run not in ("", NO_ID) and not pid and not own.several:
         other = "the holder is a torchrun with another --rdzv-id: its store serves both"
     else:
         return {}

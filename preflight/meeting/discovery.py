@@ -164,6 +164,13 @@ class Board:
         """Read it there; that waits for somebody to write it."""
         self._call = _ask_store(self.agent, self.workers, tasks.find_meeting, {})
 
+    @property
+    def unanswered(self) -> bool:
+        """Whether no store has answered yet where it is to be."""
+        call = self._call
+        marks = [mark.name for mark in call.marks] if call is not None else []
+        return self._said is None and call is not None and tasks.CONNECTED not in marks
+
     def lead(self, attending: Attendance) -> str:
         """Send a guest to where the meeting is; why that can't be, empty while it can."""
         now = time.monotonic()

@@ -11,7 +11,7 @@ import errno
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,7 +29,7 @@ from preflight.process.call import Call, Told
 from preflight.process.pool import Returned, Workers
 from preflight.process.servers import LIGHT
 from preflight.registry import Loaded
-from preflight.roster import Roll
+from preflight.roster import Attempt, Roll
 
 OWN_CALL = 4.0
 """Seconds for which rank 0 tries to reach its own meeting by a translated address."""
@@ -40,6 +40,9 @@ ELSEWHERE = 8.0
 TAKEN_HERE = 4.0
 """Seconds for which an agent goes on trying when all that answers is somebody else; and when it is
 the one that should listen there itself."""
+NOT_OURS = ("silent", "stranger", "closed")
+TURNS = 2
+"""How often an agent looks whether they meet at another port."""
 MANY = 1024
 """Agents of which each looks around once a second while nothing wakes it."""
 PAUSE_NOTED = 2.0
@@ -92,6 +95,14 @@ class Company:
     """That this agent holds the port in the place of rank 0's."""
     _shift: int = 0
     """What this agent's ranks are above those that it came with, see numbering.py."""
+    _port: int = 0
+    """The other port at which they meet, where a torchrun's own was taken; 0: they meet at that."""
+    _refused: tuple[Attempt, ...] = ()
+    """What came of MASTER_PORT before the other one was tried."""
+    _turned: float = 0.0
+    _turns: int = 0
+    _straight: bool = False
+    """Whether it looks for the meeting where a launcher's store should be, and none answers."""
     _asked: bool = False
     """Whether it is attending with the one that speaks for its node, and has no seat yet."""
 
@@ -260,7 +271,7 @@ class Company:
         spoken_for = seat is not None and bool(attending.lost) and not attending.host_lost
         return replace(
             known,
-            ladder=attending.ladder,
+            ladder=self._ladder(attending),
             reached=attending.reached,
             lost=attending.lost,
             crawl=attending.crawl,
@@ -342,7 +353,7 @@ class Company:
         if 0 not in top.nodes[0].ranks:
             self._sign = meeting_port.sign(top, os.environ)
         try:
-            listeners = handshake.listen(port)
+            listeners = self._listen(port)
         except OSError as error:
             self._failed = errno.errorcode.get(error.errno or 0, str(error))
             self._unsign()
@@ -354,6 +365,51 @@ class Company:
             self._board.announce(self.here.own, port)
         elif not self.here.mine:
             self._call_oneself(self.hosting)
+
+    def _listen(self, port: int) -> list[socket.socket]:
+        """At the port, or at the other one where it is taken: the store of another run may be
+        there, which a torchrun with c10d shares, and the rest is looked at all the same."""
+        try:
+            return handshake.listen(port)
+        except OSError as error:
+            other = self._other_port
+            if error.errno != errno.EADDRINUSE or not other:
+                raise
+            found = handshake.listen(other)
+            self._port = other
+            return found
+
+    @property
+    def _other_port(self) -> int:
+        """Where the nodes of a torchrun meet if the port of its endpoint is taken."""
+        port = self.agent.topology.master_port
+        return 0 if not self.agent.nodes or self.agent.store else port + (1 if port < 65535 else -1)
+
+    def _turn(self, attending: Attendance, waited: float) -> None:
+        """Look at the other port for a while, where all that answers at MASTER_PORT is somebody
+        else."""
+        if self._port:
+            if not attending.listening and waited - self._turned >= ELSEWHERE / 2:
+                attending.go_to(self.here.ips, self.agent.topology.master_port)
+                self._port = 0
+        elif self._turns < TURNS and self._other_port and _answers_otherwise(attending.ladder):
+            self._port, self._turned, self._refused = self._other_port, waited, attending.ladder
+            self._turns += 1
+            attending.go_to(self.here.ips, self._port)
+
+    def _go_straight(self, attending: Attendance, waited: float) -> None:
+        """The variables of a launcher's store may be left over on this node alone: then rank 0's
+        agent listens itself where that store should be."""
+        due = self.agent.store and not self._straight and waited >= TAKES_OVER
+        if due and self._board.unanswered:
+            self._straight = True
+            attending.go_to(self.here.ips, self.agent.topology.master_port)
+
+    def _ladder(self, attending: Attendance) -> tuple[Attempt, ...]:
+        """What came of the way that is to lead there."""
+        if attending.reached is None and self._straight:
+            return ()
+        return self._refused if attending.reached is None and self._port else attending.ladder
 
     def _call_oneself(self, meeting: Meeting) -> None:
         """Where the address is translated on the way to this machine, rank 0's own client of the
@@ -468,7 +524,7 @@ class Company:
         if not self.nodes:
             return topology
         mine = self.agent.topology
-        topology = replace(topology, size=mine.size)
+        topology = replace(topology, size=mine.size, master_port=self._port or mine.master_port)
         own = replace(topology.nodes[0], ranks=mine.nodes[0].ranks)
         if self.hosting is None:
             node = self.nodes[0]
@@ -577,6 +633,8 @@ class Company:
             self._neighbours.tend(attending)
         if attending.reached is None:
             waited = now - self.began
+            self._turn(attending, waited)
+            self._go_straight(attending, waited)
             if waited >= self.agent.patience / 2:
                 self._leave_neighbours()  # they have as long for ways of their own
             if waited >= self.agent.patience or self._hopeless(attending, waited):
@@ -619,7 +677,7 @@ class Company:
         """MASTER_ADDR is this machine's, and nobody listens there."""
         beside_rank_0 = self.agent.local_rank in self.agent.topology.nodes[0].ranks
         seconds = max(TAKES_OVER, self.agent.patience / 2) if beside_rank_0 else TAKES_OVER
-        if self.agent.store or not self.here.mine or waited < seconds or self._failed:
+        if self.agent.store or not self.here.mine or waited < seconds or self._failed or self._port:
             return False
         ladder = attending.ladder
         return bool(ladder) and all(a.error == "ECONNREFUSED" for a in ladder)
@@ -659,3 +717,8 @@ class Company:
         if self._claim is not None:
             self._claim.close()
             self._claim = None
+
+
+def _answers_otherwise(ladder: Sequence[Attempt]) -> bool:
+    """Whether something that is none of ours takes the connections at every address."""
+    return bool(ladder) and all(a.answer in NOT_OURS and not a.error for a in ladder)

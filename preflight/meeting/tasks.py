@@ -138,6 +138,9 @@ class _Place:
     port: int
 
 
+CONNECTED = "key of the meeting"
+
+
 def _launchers_store(args: Mapping[str, Any], channel: Channel) -> Any:
     """A client of torchrun's own store. Its prefix is ours: the job's keys stay untouched."""
     from datetime import timedelta
@@ -147,5 +150,5 @@ def _launchers_store(args: Mapping[str, Any], channel: Channel) -> Any:
     channel.mark("TCPStore")
     timeout = timedelta(seconds=args["seconds"])
     store = dist.TCPStore(args["addr"], args["port_of_store"], is_master=False, timeout=timeout)
-    channel.mark("key of the meeting")
+    channel.mark(CONNECTED)
     return store

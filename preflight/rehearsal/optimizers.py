@@ -260,10 +260,11 @@ def needless_of(dump: Mapping[str, Any], profiled_before: object = None) -> Need
             compiled = Compiled(times, seconds, within, _reason(why), frame_from_json(frame))
     collected = Collected()
     match told.get("garbage"):
-        case [int(times), *numbers, frame] if 0 < times < MOST and len(numbers) == 4:
-            seconds = tuple(n for n in numbers if isinstance(n, float) and 0.0 <= n < MOST)
-            if len(seconds) == len(numbers):
-                collected = Collected(times, *seconds, frame_from_json(frame))
+        case [int(times), float(total), float(longest), float(within), float(there), frame] if (
+            0 < times < MOST and all(0.0 <= n < MOST for n in (total, longest, within, there))
+        ):
+            place = frame_from_json(frame)
+            collected = Collected(times, total, longest, within, there, place)
     gathered, whole = tuple(_gathered(told.get("gathered"))), count_of(told, "whole")
     return Needless(profiled, gathered, whole, no_sync, starts, compiled, collected)
 

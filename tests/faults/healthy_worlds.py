@@ -365,6 +365,10 @@ WORLDS = (
         breaks={"n1": (silent_server(29500),)},
     ),
     healthy(
+        "the variables of a torchrun that is not there, where rank 0 is not",
+        on={"n2": {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "none"}},
+    ),
+    healthy(
         "a torchrun of c10d in a job of SLURM, at the second node",
         nproc=0,
         env=SLURM | torchrun(3, place="n2:29500"),

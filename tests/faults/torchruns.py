@@ -4,8 +4,8 @@ has typed which node is which, and each may start another number of ranks."""
 from __future__ import annotations
 
 from faults.agents import TWICE_ON_N2
-from faults.world import PORT, WorldFault
-from lab.faults import DOCKER, drop_port
+from faults.world import PORT, WorldFault, machines
+from lab.faults import DOCKER, drop_port, other_torchrun
 from lab.host import Machine
 
 from preflight.identity.launcher_options import as_variables
@@ -65,6 +65,27 @@ FAULTS = (
         nproc=0,
         env=torchrun(2, place=f"172.17.0.1:{PORT}"),
         arrive=6.0,
+    ),
+    WorldFault(
+        "the store of another run is at torchrun's endpoint",
+        *("net.port", "store-shared", "n1 · MASTER_PORT"),
+        status="warn",
+        exit=0,
+        says="torchrun",
+        nproc=0,
+        env=torchrun(2, "--rdzv-id=43"),
+        machines=machines(2),
+        breaks={"n1": (other_torchrun(PORT, "42"),)},
+        innocent=("n2",),
+    ),
+    WorldFault(
+        "an old torchrun of this very run is at its endpoint",
+        *("net.port", "port-leftover", "n1 · MASTER_PORT"),
+        nproc=0,
+        env=torchrun(2, "--rdzv-id=43"),
+        machines=machines(2),
+        breaks={"n1": (other_torchrun(PORT, "43"),)},
+        innocent=("n2",),
     ),
     WorldFault(
         "n3 starts torchrun without --rdzv-backend",

@@ -10,6 +10,7 @@ otherwise. `source` is the one address from which; without it, from everywhere.
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import dataclass
 from hashlib import sha256
@@ -504,6 +505,16 @@ def hanging_up(port: int) -> Break:
 def torch_store(port: int) -> Break:
     """The store of another job, or of a run that did not end."""
     return _stranger(f"a TCPStore on port {port}", "store", port)
+
+
+def other_torchrun(port: int, run: str) -> Break:
+    """A torchrun of another run, by its command line, that holds the port and is busy."""
+    options = ("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=n1:{port}")
+    quick = (sys.executable, "-I", "-S")
+    command = f"{shlex.join(quick)} $here/torchrun {shlex.join(options)} --rdzv-id={run}"
+    script = f'here=$(mktemp -d); cp "$0" "$here/torchrun"; exec {command} silent {port}'
+    program = str(FOLDER / "strangers.py")
+    return Break(f"a torchrun at port {port}", beside=("sh", "-c", script, program))
 
 
 def _stranger(what: str, kind: str, port: int) -> Break:

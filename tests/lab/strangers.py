@@ -128,4 +128,5 @@ def _answer(question: bytes, known: dict[str, str], code: int | None) -> bytes:
 PROGRAMS = {f.__name__: f for f in (taken, silent, closing, echo, http, store, dns)}
 
 if __name__ == "__main__":
-    PROGRAMS[sys.argv[1]](*sys.argv[2:])
+    name, *arguments = (word for word in sys.argv[1:] if not word.startswith("--"))
+    PROGRAMS[name](*arguments)

@@ -320,6 +320,8 @@ def unexpected_connections(world: World[Reach], view: MeetingView) -> Iterator[F
     port and are only counted. An agent whose own part is there speaks for itself."""
     outside = [r for r in world.seen.values() if not r.roll.hosts and r.roll.reached is None]
     known = {ip for reach in outside for ip in reach.addresses}
+    # its agent has looked here for the store that its variables, left over there, tell of
+    misled = {a.addr for a in view.roll.arrivals if _has_left_over(world, a.node, view)}
     where = Subject(Kind.SOFTWARE, view.node, "MASTER_PORT", view.host.ranks, port=view.roll.port)
     for code, kinds, said in (
         ("stranger-job", ("other job", "c10d"), "agents or ranks of another job"),
@@ -330,7 +332,7 @@ def unexpected_connections(world: World[Reach], view: MeetingView) -> Iterator[F
             "silent connections, closed to make room,",
         ),
     ):
-        ours = {a.addr for a in view.roll.arrivals} if code == "stranger-crowd" else set()
+        ours = {a.addr for a in view.roll.arrivals} if code == "stranger-crowd" else misled
         came = [s for s in view.roll.strangers if s.kind in kinds and s.addr not in known | ours]
         if came:
             from_ = ", ".join(dict.fromkeys(_with_node(view, s.addr) for s in came[:SHOWN]))
@@ -343,6 +345,11 @@ def unexpected_connections(world: World[Reach], view: MeetingView) -> Iterator[F
                 confidence=Confidence.LIKELY,
                 fields={"port": str(view.roll.port), "addr": came[0].addr},
             )
+
+
+def _has_left_over(world: World[Reach], node: str, view: MeetingView) -> bool:
+    reach = world.seen.get(node)
+    return reach is not None and reach.agent and not view.reach.agent
 
 
 def _with_node(view: MeetingView, addr: str) -> str:

@@ -1,9 +1,10 @@
-"""The port of a torchrun of one node that is yet to be started, as `gate` does: nobody meets there,
-and it may be another than all ranks' MASTER_PORT.
+"""The port of a torchrun that is yet to be started, as `gate` does: of one node, where nobody
+meets, it may be another than all ranks' MASTER_PORT.
 
-Without a port it takes a free one from torch 2.12 on, 29500 before that (torch/distributed/run.py).
-With c10d and an endpoint on this machine it opens its store there; where a store is already, it
-joins that one (c10d_rendezvous_backend.py), which works unless both have the same --rdzv-id.
+Without a port one node takes a free one from torch 2.12 on, 29500 before that
+(torch/distributed/run.py). With c10d and an endpoint on this machine torchrun opens its store
+there; where a store is already, it joins that one (c10d_rendezvous_backend.py), which works unless
+both have the same --rdzv-id.
 """
 
 from __future__ import annotations
@@ -37,11 +38,13 @@ class TorchrunPort:
     """older  it is the port only of a torchrun whose torch is older than FREE_SINCE: whether the
               one beside preflight is, None without one there
     run       the --rdzv-id with c10d; empty: its rendezvous is static
+    several   it is one of several nodes
     """
 
     port: int
     older: bool | None = True
     run: str = ""
+    several: bool = False
 
 
 def torchrun_port(host: Host, node: str) -> TorchrunPort | None:
@@ -53,22 +56,27 @@ def torchrun_port(host: Host, node: str) -> TorchrunPort | None:
         torch = _torch_beside(host)
         older = torch < FREE_SINCE if torch else None
         return None if older is False else TorchrunPort(DEFAULT, older)
-    if not one_node(environ) or not numbers_nodes(environ):
+    if not numbers_nodes(environ):
         return None
     if environ.get("PET_RDZV_BACKEND", "").strip() != "c10d":
         return None
     name, port = endpoint_of(environ.get("PET_RDZV_ENDPOINT", ""))
+    several = not one_node(environ)
     here = name in ("localhost", node) or loopback(name)
-    if not here or is_host(environ.get("PET_RDZV_CONF", "")) is False:
+    if not (here or several) or is_host(environ.get("PET_RDZV_CONF", "")) is False:
         return None
     number = int(port) if port.isdecimal() and len(port) < 6 else 0
     run = environ.get("PET_RDZV_ID", "") or NO_ID
-    return TorchrunPort(number, run=run[:255]) if 0 < number < 65536 else None
+    found = TorchrunPort(number, run=run[:255], several=several)
+    return found if 0 < number < 65536 else None
 
 
 def run_of(host: Host, pid: int) -> str | None:
-    """The --rdzv-id of a process that is a torchrun with c10d; None of another, or where it can't
-    be read."""
+    """The --rdzv-id of a process that is a torchrun with c10d; None of another, where it can't be
+    read, and of one that is stopped (Ctrl-Z), whose store answers nobody."""
+    stat = host.read_or_none(f"/proc/{pid}/stat") or ""
+    if stat.rpartition(")")[2].split()[:1] in (["T"], ["t"]):
+        return None
 
     def strings(name: str) -> list[str]:
         return (host.read_or_none(f"/proc/{pid}/{name}") or "").split("\0")[:-1]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
+from preflight.check import Stage
 from preflight.meeting import handshake, session
 from preflight.meeting.coordinator import Meeting
 from preflight.meeting.discovery import Agent, Whereabouts
@@ -85,3 +89,62 @@ def test_what_thousands_have_seen_is_waited_for(
     host.tend("")
     assert host.assembled
     host.close()
+
+
+def torchrun(loop: Workers, port: int, node: int) -> Company:
+    """Of a node of a torchrun with c10d, whose endpoint is on this machine."""
+    top = Topology("torchrun", "7", 2, (Node(f"n{node}", (node,)),), "n0", port, {})
+    agent = Agent(top, "1", "", 30.0, False, None, False, nodes=2, node=node)
+    made = Company(agent, loop)
+    made.here = Whereabouts(f"n{node}", f"id{node}", ("127.0.0.1",), mine=node == 0, pending=False)
+    made._hello = made.here.hello(agent)
+    return made
+
+
+@pytest.fixture
+def held() -> Iterator[int]:
+    """A port at which something accepts and says nothing, below one that is free."""
+    for _ in range(50):
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            port = other.getsockname()[1]
+            try:
+                for listener in handshake.listen(port + 1):
+                    listener.close()
+            except OSError:
+                continue
+            other.listen()
+            yield port
+            return
+    pytest.fail("no two ports beside each other are free")
+
+
+def test_nodes_of_a_torchrun_meet_beside_a_port_that_is_taken(loop: Workers, held: int) -> None:
+    host = torchrun(loop, held, 0)
+    host.open()
+    assert host.hosting is not None
+    assert host.placed(host.agent.topology).master_port == held, "nobody has a seat yet"
+    one = torchrun(loop, held, 1)
+    one._go_as_guest()
+    until = time.monotonic() + 20.0
+    while not (host.assembled and one.assembled) and time.monotonic() < until:
+        for company in (host, one):
+            company.tend("")
+            company.finished(Stage.MACHINE)
+        for _ in loop.run(time.monotonic() + 0.02):
+            pass
+    assert one.gone == ""
+    assert {c.placed(c.agent.topology).master_port for c in (host, one)} == {held + 1}
+    assert [way.port for way in one.roll.ladder] == [held + 1]
+    host.close()
+    one.close()
+
+
+def test_other_launchers_meet_at_their_port_only(loop: Workers, held: int) -> None:
+    made = company(loop, 2)
+    made.agent.topology = replace(made.agent.topology, master_port=held)
+    made.here = Whereabouts("n0", "id0", ("127.0.0.1",), mine=True, pending=False)
+    made.open()
+    assert made.hosting is None
+    assert made.roll.failed == "EADDRINUSE"
+    made.close()

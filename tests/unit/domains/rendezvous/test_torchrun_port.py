@@ -60,7 +60,6 @@ def test_the_default_is_that_of_an_older_torch(
         f"{C10D}localhost:0",
         f"{C10D}n2:29500",
         f"{C10D}localhost:99999",
-        f"{C10D}localhost:29500 --nnodes=2",
         f"{C10D}localhost:29500 --rdzv-conf=is_host=0",
         "torchrun --rdzv-backend=etcd --rdzv-endpoint=localhost:2379",
         "python train.py",
@@ -69,6 +68,11 @@ def test_the_default_is_that_of_an_older_torch(
 @pytest.mark.usefixtures("torch")
 def test_it_is_the_jobs_own_or_none(line: str) -> None:
     assert taken(line) is None
+
+
+def test_of_several_nodes_the_endpoint_may_be_on_another_one() -> None:
+    found = taken(f"{C10D}n2:29511 --nnodes=2 --rdzv-id=7")
+    assert found == TorchrunPort(29511, run="7", several=True)
 
 
 def test_a_variable_is_a_port_as_well(torch: Path) -> None:
