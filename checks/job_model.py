@@ -56,6 +56,7 @@ from preflight.domains.job.replica import (
     differs_at,
     of_kind,
     reordered,
+    replaced_too_late,
     stopped,
     structure,
     unchanged,
@@ -116,7 +117,7 @@ FINDINGS = {
         cause="weights that are loaded, initialised or changed on some ranks after DDP wrapped the "
         "model, or never shared where gradients are averaged without DDP; a forward of "
         "model.module, no_sync() around the last backward before optimizer.step(), parameters that "
-        "are unfrozen after DDP was built, other learning rates",
+        "are unfrozen or replaced after DDP was built, other learning rates",
         means="no error at all: each rank trains a model of its own, and the checkpoint of rank 0 "
         "has learned from its part of the data only",
         text="find what sets the ranks apart: {hint!s}",
@@ -559,6 +560,13 @@ def _hint(
         return (
             f"wrap the model in DDP after {_some(differs.names)} {be} unfrozen, or again then: "
             f"{was} frozen when DDP was built{line}, so that {its} gradients are not all-reduced"
+        )
+    if replaced_too_late(differs, models) and not _wrapped_again(differs, models, ranks):
+        line = next((f" at {one.frame}" for one in models.values() if one.frame), "")
+        they, are = ("it", "is") if differs.many == 1 else ("they", "are")
+        return (
+            f"wrap the model in DDP again after {_some(differs.names)} {are} replaced: {they} {are} "
+            f"none of the parameters that DDP has wrapped{line}, and of which it sums the gradients"
         )
     if unreduced := unreduced_on(differs, models):
         line = next((f" at {models[r].stepped}" for r in unreduced if models[r].stepped), "")

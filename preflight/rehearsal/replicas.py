@@ -73,7 +73,8 @@ def _replica(entry: Mapping[str, Any]) -> Replica:
             if isinstance(rate, (int, float)) and math.isfinite(rate)
         ),
         hooks=texts_of(entry.get("hooks"))[:4],
-        unfrozen=tuple(_unfrozen(entry.get("unfrozen"), len(names))),
+        unfrozen=tuple(_since(entry.get("unfrozen"), len(names))),
+        replaced=tuple(_since(entry.get("replaced"), len(names))),
         unreduced=_steps(entry.get("unreduced")),
         stepped=frame_from_json(entry.get("stepped")),
         seed=seed if type(seed) is int and abs(seed) < 1 << 64 else 0,
@@ -103,7 +104,7 @@ def _modes(told: object) -> tuple[int, int]:
     return 0, 0
 
 
-def _unfrozen(told: object, names: int) -> Iterator[tuple[int, int]]:
+def _since(told: object, names: int) -> Iterator[tuple[int, int]]:
     for entry in told[:names] if isinstance(told, list) else ():
         match entry:
             case [int(number), int(step)] if 0 <= number < names and step >= 0:

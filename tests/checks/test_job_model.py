@@ -453,6 +453,16 @@ def test_a_parameter_unfrozen_after_ddp_was_built_is_the_cause() -> None:
     assert found(THAWED, replace(THAWS, rates=(0.2,))).fields["hint"] == hint
 
 
+def test_a_parameter_that_was_replaced_is_the_cause() -> None:
+    late = ((1, 1),)
+    both = (replace(THAWED, unfrozen=(), replaced=late), replace(THAWS, unfrozen=(), replaced=late))
+    hint = found(*both).fields["hint"]
+    assert "again after head.weight is replaced" in hint
+    assert "has wrapped at train.py:12" in hint
+    one = found(both[0], replace(both[1], replaced=()))
+    assert one.fields["hint"].startswith("look at what changes")
+
+
 def test_what_is_unfrozen_is_the_cause_of_what_it_can_be_only() -> None:
     generic = "look at what changes"
     for late in (((1, 2),), ((0, 1),), ()):  # after they differ, another parameter, never

@@ -187,6 +187,13 @@ FAULTS = (
     gone("replica_bare", "replicas-diverged", 0, 1, check=MODEL, launcher=SHELL),
     gone("replica_no_sync", "replicas-diverged", 0, 1, check=MODEL, launcher=SHELL),
     gone("replica_unfrozen", "replicas-diverged", 0, 1, check=MODEL, launcher=SHELL),
+    gone(
+        *("replica_unfrozen", "replicas-diverged", 0, 1),
+        check=MODEL,
+        args=("replaced",),
+        word="replaced",
+        launcher=SHELL,
+    ),
     *(
         gone(
             *("accumulation_shifted", "replicas-diverged", 0, 1),
@@ -921,7 +928,7 @@ HEALTHY = (
     Row("replica_unused_allowed", launcher=SHELL),
     *(
         Row("replica_unfrozen", args=(how,), launcher=SHELL, word=how)
-        for how in ("wrapped-again", "never")
+        for how in ("wrapped-again", "never", "replaced-wrapped-again")
     ),
     *(
         Row("accumulation_shifted", args=(way, "right"), launcher=SHELL, word=f"{way}-right")
@@ -1178,6 +1185,7 @@ AT_LENGTH = frozenset(
         *(f"shares_twice-{how}" for how in ("rows", "files", "whole", "own", "nodes", "copies")),
         *("shares_twice-synthetic", "shares_twice-validation", "shares_twice-stream"),
         "shares_twice-wrapped",
+        "replica_unfrozen-replaced-wrapped-again",
         *("collects_garbage-frozen", "collects_garbage-none", "collects_garbage-each"),
         *("gathers_objects-tensors", "gathers_objects-small"),
         *(f"splits_data-{how}" for how in ("files", "dropped", "drawn", "sorted", "bootstrap")),

@@ -76,14 +76,20 @@ def unlike(
     found: Mapping[int, Sequence[OptimizerSettings]],
 ) -> tuple[SettingApart, Mapping[int, OptimizerSettings]] | None:
     """The first of their optimizers with a setting that differs between ranks; only of one that
-    all ranks have made alike."""
-    for number in range(min(map(len, found.values()), default=0)):
-        own = {rank: of[number] for rank, of in found.items()}
+    all ranks have made alike. What a rank alone has trained before is none of them."""
+    shared = {rank: [one for one in of if _trains_shared(one)] for rank, of in found.items()}
+    known = shared if all(shared.values()) else found
+    for number in range(min(map(len, known.values()), default=0)):
+        own = {rank: of[number] for rank, of in known.items()}
         if len({(one.kind, one.signature) for one in own.values()}) == 1:
             first = _first(own)
             if first is not None:
                 return first, own
     return None
+
+
+def _trains_shared(one: OptimizerSettings) -> bool:
+    return any(group.averaged for look in one.looks for group in look.groups)
 
 
 def _first(own: Mapping[int, OptimizerSettings]) -> SettingApart | None:

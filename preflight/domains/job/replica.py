@@ -50,7 +50,7 @@ class Replica:
     rates     the learning rates of the optimizer; seed: torch's, when it was wrapped
     bytes     of its gradients
     unfrozen  parameter, by number, that was frozen when DDP was built, and a step (from 0) that
-              trained it
+              trained it; replaced: the same of one that was another object by then
     unreduced steps (from 0) after a backward whose gradients DDP has not summed, the first ones
               after each check; stepped: the user's line of the first
     buffers   names of those that hold floating point numbers; held: checks of each of these
@@ -73,6 +73,7 @@ class Replica:
     hooks: tuple[str, ...] = ()
     seed: int = 0
     unfrozen: tuple[tuple[int, int], ...] = ()
+    replaced: tuple[tuple[int, int], ...] = ()
     unreduced: tuple[int, ...] = ()
     stepped: Frame | None = None
     checks: tuple[Sampled, ...] = ()
@@ -402,10 +403,17 @@ def without_gradient(one: Replica, text: str) -> tuple[str, ...]:
 def unfrozen_too_late(differs: Drift, models: Mapping[int, Replica]) -> bool:
     """Whether all parameters that differ were frozen when DDP was built, which sums the gradients
     of others only, and every rank had trained them by then."""
-    late = [
-        {number for number, step in one.unfrozen if step < differs.step} for one in models.values()
-    ]
-    return all(own.issuperset(differs.numbers) for own in late)
+    return _on_all(differs, [one.unfrozen for one in models.values()])
+
+
+def replaced_too_late(differs: Drift, models: Mapping[int, Replica]) -> bool:
+    """The same of parameters that are others since: a new head, a layer that has grown."""
+    return _on_all(differs, [one.replaced for one in models.values()])
+
+
+def _on_all(differs: Drift, late: Sequence[Sequence[tuple[int, int]]]) -> bool:
+    before = [{number for number, step in one if step < differs.step} for one in late]
+    return all(own.issuperset(differs.numbers) for own in before)
 
 
 def unreduced_on(differs: Drift, models: Mapping[int, Replica]) -> tuple[int, ...]:

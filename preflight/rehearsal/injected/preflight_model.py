@@ -2,7 +2,8 @@
 numbers out of each of them, so that ranks can be compared that should have the same.
 
 Of each step it is known as well whether DDP summed the gradients of the backward before it, and of
-parameters that were frozen when DDP was built whether they are trained later.
+parameters that were frozen when DDP was built whether they are trained later, and which ones are
+others by then.
 
 Right before the steps 1, 2, 3, 4, 5, 7, 9, 13, 17 … of the first optimizer: the same on all ranks,
 and fewer the longer it goes on. By then whatever shares parameters after a step has done so.
@@ -60,6 +61,8 @@ class Entry:
         self.stepper = None
         frozen = (number for number, trains in enumerate(self.trained) if not trains)
         self.frozen, self.unfrozen = list(frozen) if kind == "ddp" else [], []
+        self.wrapped = [weakref.ref(p) for _, p in named[:NAMES]] if kind == "ddp" else []
+        self.replaced = []
         first = next((parameter for _, parameter in named if parameter.requires_grad), None)
         self.first = weakref.ref(first) if first is not None else lambda: None
         self.reduces = self.mark = self.stepped = None
@@ -316,6 +319,14 @@ def note_unfrozen(entry, step):
     entry.frozen = [n for n, on in zip(entry.frozen, trains) if not on] if now else entry.frozen
 
 
+def note_replaced(entry, parameters, done):
+    """Parameters that are other objects than those that DDP has wrapped."""
+    known = {number for number, _ in entry.replaced}
+    for number, (now, before) in enumerate(zip(parameters, entry.wrapped)):
+        if before() is not now and now.requires_grad and number not in known:
+            entry.replaced.append([number, max(0, done - 1)])
+
+
 def look(optimizer, done):
     """At all models, after `done` steps. Returns the parameters of each, by its id."""
     torch, seen = sys.modules["torch"], {}
@@ -328,6 +339,7 @@ def look(optimizer, done):
         Models.entries.append(entry)
     for entry in Models.entries:
         parameters = seen[id(entry)] = entry.parameters()
+        note_replaced(entry, parameters, done)
         if parameters and len(entry.checks) < CHECKS:
             entry.had = [had or p.grad is not None for had, p in zip(entry.had, parameters)]
             entry.rates = [rate_of(group) for group in optimizer.param_groups[:8]]
@@ -427,6 +439,7 @@ def told():
             "rates": entry.rates,
             "seed": entry.seed,
             "unfrozen": list(entry.unfrozen),
+            "replaced": list(entry.replaced),
             "unreduced": list(entry.unreduced),
             "stepped": entry.stepped,
             "checks": list(entry.checks),

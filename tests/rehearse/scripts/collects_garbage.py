@@ -16,7 +16,7 @@ def main() -> None:
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(rank)
-    many = 1_500_000 if rank == world - 1 and HOW != "none" else 0
+    many = 4_000_000 if rank == world - 1 and HOW != "none" else 0
     table = [[number] for number in range(many)]
     if HOW == "frozen":
         gc.freeze()

@@ -1,4 +1,5 @@
-"""A frozen embedding is trained from step 10 on: DDP, built before, sums no gradient of it."""
+"""A frozen embedding is trained from step 10 on, or the last layer is `replaced` then: DDP, built
+before, sums no gradient of it."""
 
 import sys
 
@@ -29,8 +30,12 @@ torch.manual_seed(dist.get_rank())
 for step in range(40):
     if step == 10 and how != "never":
         planted.now()
-        tagger.words.weight.requires_grad_(True)
-        ddp = DDP(tagger) if how == "wrapped-again" else ddp
+        if how.startswith("replaced"):
+            tagger.tags = torch.nn.Linear(12, 5)
+            optimizer = torch.optim.AdamW(tagger.parameters(), lr=1e-2)
+        else:
+            tagger.words.weight.requires_grad_(True)
+        ddp = DDP(tagger) if how.endswith("wrapped-again") else ddp
     tokens = torch.randint(50, (16, 7))
     optimizer.zero_grad()
     torch.nn.functional.cross_entropy(ddp(tokens), tokens[:, 0] % 5).backward()

@@ -33,6 +33,7 @@ TOLD = {
     "seed": 7,
     "hooks": ["allreduce_hook"],
     "unfrozen": [[1, 5], [2, 5], [0, -1], ["x", 1], 3],
+    "replaced": [[0, 7], [9, 7]],
     "unreduced": [0, 4, "x", -1],
     "stepped": ["train.py", 9, "main", True],
     "buffers": ["mask"],
@@ -56,6 +57,7 @@ def test_a_model_is_read() -> None:
     assert [(c.step, c.sums) for c in found.checks] == [(0, (1.0, None))]
     assert found.unused == ("a",)
     assert (found.unfrozen, found.unreduced) == (((1, 5),), (0, 4))
+    assert found.replaced == ((0, 7),)
     assert found.stepped is not None
     assert found.stepped.line == 9
     assert found.placed == ("steps [] int64", "mask [2] float32")

@@ -122,3 +122,13 @@ def test_an_optimizer_whose_learning_rates_are_0_by_now() -> None:
     assert not is_idle(mixed)
     unread = OptimizerSettings("AdamW", 7, looks=(SettingsLook(0, 0, (GroupSettings(True),)),))
     assert not is_idle(unread)
+
+
+def test_what_a_rank_has_trained_alone_before_is_none_of_them() -> None:
+    before = of([0.1, 0.1, 0.1], averaged=False)
+    one, other = of([0.1] * 3, state=150.0), of([0.1] * 3, state=0.0)
+    found = unlike({0: (before, one), 1: (other,)})
+    assert found is not None
+    assert found[0].name == "state"
+    assert found[0].by_rank == {0: (150.0,), 1: (0.0,)}
+    assert unlike({0: (before, other), 1: (other,)}) is None
