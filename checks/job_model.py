@@ -565,8 +565,8 @@ def _hint(
         line = next((f" at {one.frame}" for one in models.values() if one.frame), "")
         they, are = ("it", "is") if differs.many == 1 else ("they", "are")
         return (
-            f"wrap the model in DDP again after {_some(differs.names)} {are} replaced: {they} {are} "
-            f"none of the parameters that DDP has wrapped{line}, and of which it sums the gradients"
+            f"wrap the model in DDP again after {_some(differs.names)} {are} replaced: {they} "
+            f"{are} none of the parameters that DDP has wrapped{line}, whose gradients it sums"
         )
     if unreduced := unreduced_on(differs, models):
         line = next((f" at {models[r].stepped}" for r in unreduced if models[r].stepped), "")
