@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from preflight.check import Stage
-from preflight.meeting import handshake, session
+from preflight.meeting import handshake, member, session
 from preflight.meeting.coordinator import Meeting
 from preflight.meeting.discovery import Agent, Whereabouts
 from preflight.meeting.member import Attendance
@@ -119,7 +119,10 @@ def held() -> Iterator[int]:
     pytest.fail("no two ports beside each other are free")
 
 
-def test_nodes_of_a_torchrun_meet_beside_a_port_that_is_taken(loop: Workers, held: int) -> None:
+def test_nodes_of_a_torchrun_meet_beside_a_port_that_is_taken(
+    loop: Workers, held: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member, "BANNER_SECONDS", 0.2)
     host = torchrun(loop, held, 0)
     host.open()
     assert host.hosting is not None
