@@ -40,6 +40,7 @@ ELSEWHERE = 8.0
 TAKEN_HERE = 4.0
 """Seconds for which an agent goes on trying when all that answers is somebody else; and when it is
 the one that should listen there itself."""
+TAKEN = "EADDRINUSE"
 NOT_OURS = ("silent", "stranger", "closed")
 TURNS = 2
 """How often an agent looks whether they meet at another port."""
@@ -353,7 +354,7 @@ class Company:
         if 0 not in top.nodes[0].ranks:
             self._sign = meeting_port.sign(top, os.environ)
         try:
-            listeners = self._listen(port)
+            listeners = handshake.listen(port)
         except OSError as error:
             self._failed = errno.errorcode.get(error.errno or 0, str(error))
             self._unsign()
@@ -366,28 +367,16 @@ class Company:
         elif not self.here.mine:
             self._call_oneself(self.hosting)
 
-    def _listen(self, port: int) -> list[socket.socket]:
-        """At the port, or at the other one where it is taken: the store of another run may be
-        there, which a torchrun with c10d shares, and the rest is looked at all the same."""
-        try:
-            return handshake.listen(port)
-        except OSError as error:
-            other = self._other_port
-            if error.errno != errno.EADDRINUSE or not other:
-                raise
-            found = handshake.listen(other)
-            self._port = other
-            return found
-
     @property
     def _other_port(self) -> int:
-        """Where the nodes of a torchrun meet if the port of its endpoint is taken."""
+        """Where the nodes of a torchrun meet if the port of its endpoint is taken: the store of
+        another run may be there, which it shares, and the rest is looked at all the same."""
         port = self.agent.topology.master_port
         return 0 if not self.agent.nodes or self.agent.store else port + (1 if port < 65535 else -1)
 
     def _turn(self, attending: Attendance, waited: float) -> None:
-        """Look at the other port for a while, where all that answers at MASTER_PORT is somebody
-        else."""
+        """Where all that answers at MASTER_PORT is somebody else: open the meeting at the other
+        port, if it should have been here, or look there for a while."""
         if self._port:
             if not attending.listening and waited - self._turned >= ELSEWHERE / 2:
                 attending.go_to(self.here.ips, self.agent.topology.master_port)
@@ -395,7 +384,21 @@ class Company:
         elif self._turns < TURNS and self._other_port and _answers_otherwise(attending.ladder):
             self._port, self._turned, self._refused = self._other_port, waited, attending.ladder
             self._turns += 1
-            attending.go_to(self.here.ips, self._port)
+            if self._failed != TAKEN or not self._open_beside(attending):
+                attending.go_to(self.here.ips, self._port)
+
+    def _open_beside(self, attending: Attendance) -> bool:
+        """Whether this agent holds the meeting at the other port."""
+        assert self._hello is not None
+        try:
+            listeners = handshake.listen(self._port)
+        except OSError:
+            return False
+        attending.close()
+        self._early += attending.unsent
+        self.attending, self._failed = None, ""
+        self.hosting = Meeting(self.workers, listeners, self._hello, self.agent.token)
+        return True
 
     def _go_straight(self, attending: Attendance, waited: float) -> None:
         """The variables of a launcher's store may be left over on this node alone: then rank 0's
@@ -634,6 +637,8 @@ class Company:
         if attending.reached is None:
             waited = now - self.began
             self._turn(attending, waited)
+            if self.hosting is not None:
+                return
             self._go_straight(attending, waited)
             if waited >= self.agent.patience / 2:
                 self._leave_neighbours()  # they have as long for ways of their own

@@ -186,6 +186,12 @@ GATHERED = (
 )
 
 DIFFERS = (
+    finds(
+        "nothing-seen",
+        "one is held up in a call with which the others have done",
+        job(HELD, replace(LEFT_OUT, groups=(group(call(6), done=5), group(done=4, name="m")))),
+        status=UNDECIDED,
+    ),
     differs(SKIPS, job(HELD, LEFT_OUT, HELD, HELD), 1),
     differs(f"{SKIPS}, on most", job(LEFT_OUT, HELD, LEFT_OUT, LEFT_OUT), 1),
     differs(

@@ -31,6 +31,7 @@ from preflight.domains.job.wait_graph import (
     OWN,
     STORE,
     UNKNOWN,
+    Wait,
     WaitGraph,
     wait_graph,
 )
@@ -385,6 +386,8 @@ def _skipped(hang: Hang, found: WaitGraph) -> Found | None:
     if wait is None:
         return None
     theirs = found.waits[ahead[0]][0]
+    if theirs.group == wait.group or not _is_open(hang, theirs, waiting):
+        return None  # it is held up in a call with which the others have done
     members = hang.groups[wait.group]
     made = {r: last_seq(members[r]) for r in (waiting[0], ahead[0]) if r in members}
     fewer = made.get(waiting[0], 0) - made.get(ahead[0], 0)
@@ -403,6 +406,16 @@ def _skipped(hang: Hang, found: WaitGraph) -> Found | None:
         confidence=LIKELY,
         alternatives=hang.either([*ahead, *waiting]) if tie else (),
         fields={"line": str(line or "that line")},
+    )
+
+
+def _is_open(hang: Hang, wait: Wait, ranks: Sequence[int]) -> bool:
+    """Whether these have begun the call as well, and none of them has done with it."""
+    members = hang.groups[wait.group]
+    return all(
+        any(c.seq == wait.call.seq and not c.p2p and not c.done for c in members[r].calls)
+        for r in ranks
+        if r in members
     )
 
 

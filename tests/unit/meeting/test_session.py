@@ -125,8 +125,7 @@ def test_nodes_of_a_torchrun_meet_beside_a_port_that_is_taken(
     monkeypatch.setattr(member, "BANNER_SECONDS", 0.2)
     host = torchrun(loop, held, 0)
     host.open()
-    assert host.hosting is not None
-    assert host.placed(host.agent.topology).master_port == held, "nobody has a seat yet"
+    assert host.hosting is None, "one of ours may have the port already"
     one = torchrun(loop, held, 1)
     one._go_as_guest()
     until = time.monotonic() + 20.0
@@ -136,7 +135,8 @@ def test_nodes_of_a_torchrun_meet_beside_a_port_that_is_taken(
             company.finished(Stage.MACHINE)
         for _ in loop.run(time.monotonic() + 0.02):
             pass
-    assert one.gone == ""
+    assert host.hosting is not None
+    assert one.gone == host.roll.failed == ""
     assert {c.placed(c.agent.topology).master_port for c in (host, one)} == {held + 1}
     assert [way.port for way in one.roll.ladder] == [held + 1]
     host.close()
