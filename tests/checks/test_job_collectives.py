@@ -189,7 +189,10 @@ DIFFERS = (
     finds(
         "nothing-seen",
         "one is held up in a call with which the others have done",
-        job(HELD, replace(LEFT_OUT, groups=(group(call(6), done=5), group(done=4, name="m")))),
+        job(
+            rank("collective", pair(call(7)), pair(done=4, name="m")),
+            rank("collective", pair(call(6), done=5), pair(done=4, name="m")),
+        ),
         status=UNDECIDED,
     ),
     differs(SKIPS, job(HELD, LEFT_OUT, HELD, HELD), 1),
