@@ -204,7 +204,7 @@ FINDINGS = {
         means="no error at all: each step pickles the objects, copies them from the GPU and back, "
         "sends them as bytes, and waits for that",
         text="replace the objects at {line!s} by tensors: all_reduce sums and counts, or "
-        "all_gather_into_tensor; or exchange them every so many steps",
+        "all_gather_into_tensor; or exchange them every 100 steps",
         explains=("job.balance:step-blocked", "job.balance:gpu-synchronised"),
     ),
     "cpus-shared": slowing(
