@@ -79,7 +79,7 @@ TIMEOUT = (
     "complete' after 30 (Gloo)"
 )
 LIKELY = Confidence.LIKELY
-GATHERED = ("job.model:replicas-diverged",)
+GATHERED = (*CHECK.explains, "job.model:replicas-diverged")
 """What wrong values of an all_gather, or calls that are out of step since, do to the models."""
 BATON = "torch/utils/file_baton.py"
 """Where a process waits that finds the lock file of a build."""

@@ -128,12 +128,13 @@ def accumulated() -> None:
         if last:
             optimizer.step()
             optimizer.zero_grad()
-            time.sleep(0.05)
+            time.sleep(0.02)
 
 
 class Archive(torch.utils.data.Dataset[torch.Tensor]):
     def __init__(self, samples: int) -> None:
         self.samples, self.index = samples, None
+        self.first = samples * dist.get_rank()
 
     def __len__(self) -> int:
         return self.samples
@@ -141,7 +142,7 @@ class Archive(torch.utils.data.Dataset[torch.Tensor]):
     def __getitem__(self, number: int) -> torch.Tensor:
         if self.index is None:
             time.sleep(0.3)
-            self.index = range(self.samples)
+            self.index = range(self.first, self.first + self.samples)
         return torch.full((16,), float(self.index[number]))
 
 
