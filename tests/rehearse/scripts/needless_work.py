@@ -167,7 +167,7 @@ class Dropped(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(8))
 
     def forward(self, batch: torch.Tensor, keep: "tuple[int, ...]") -> torch.Tensor:  # <- here
-        for number in keep:
+        for number in keep * 12:  # twelve times as much to compile
             batch = torch.relu(self.layers[number](batch)) + batch
         return batch
 
