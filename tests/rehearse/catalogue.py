@@ -1059,6 +1059,7 @@ HEALTHY = (
         launcher=PYTHON,
         word="healthy",
         needs="lightning",
+        may_warn=("collective-under-rank",),
     ),
     Row("lightning_ddp", launcher=PYTHON, needs="lightning"),
     Row("lightning_ddp", word="torchrun", needs="lightning"),
