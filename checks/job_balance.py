@@ -436,8 +436,14 @@ def _uneven(
     )
 
 
-def _orders(ranks: Sequence[Rank]) -> Iterator[Found]:
+def _by_rank(ranks: Sequence[Rank]) -> tuple[dict[int, Rank], int]:
+    """Those that are known by their number in the job, and how many ranks this has."""
     known = {work.rank: (subject, work) for subject, work in ranks if work.rank is not None}
+    return known, max((work.world for _, work in known.values()), default=0)
+
+
+def _orders(ranks: Sequence[Rank]) -> Iterator[Found]:
+    known, _ = _by_rank(ranks)
     dealt = unlike_orders(
         {rank: work.dealt for rank, (_, work) in known.items()},
         {rank: work.steps for rank, (_, work) in known.items()},
@@ -462,8 +468,7 @@ def _orders(ranks: Sequence[Rank]) -> Iterator[Found]:
 
 
 def _shards_unused(ranks: Sequence[Rank]) -> Iterator[Found]:
-    known = {work.rank: (subject, work) for subject, work in ranks if work.rank is not None}
-    world = max((work.world for _, work in known.values()), default=0)
+    known, world = _by_rank(ranks)
     found = taken({rank: work.dealt for rank, (_, work) in known.items()}, world)
     if found is None:
         return
@@ -483,8 +488,7 @@ def _shards_unused(ranks: Sequence[Rank]) -> Iterator[Found]:
 
 
 def _shared_twice(ranks: Sequence[Rank]) -> Iterator[Found]:
-    known = {work.rank: (subject, work) for subject, work in ranks if work.rank is not None}
-    world = max((work.world for _, work in known.values()), default=0)
+    known, world = _by_rank(ranks)
     found = shared_twice({rank: work.shares for rank, (_, work) in known.items()}, world)
     if found is None:
         return
@@ -507,8 +511,7 @@ def _shared_twice(ranks: Sequence[Rank]) -> Iterator[Found]:
 
 
 def _samples(ranks: Sequence[Rank]) -> Iterator[Found]:
-    known = {work.rank: (subject, work) for subject, work in ranks if work.rank is not None}
-    world = max((work.world for _, work in known.values()), default=0)
+    known, world = _by_rank(ranks)
     found = unlike_samples({rank: work.shares for rank, (_, work) in known.items()}, world)
     if found is None:
         return

@@ -80,7 +80,7 @@ TIMEOUT = (
 )
 LIKELY = Confidence.LIKELY
 GATHERED = (*CHECK.explains, "job.model:replicas-diverged")
-"""What wrong values of an all_gather, or calls that are out of step since, do to the models."""
+"""With what wrong values of an all_gather, or calls out of step since, do to the models."""
 BATON = "torch/utils/file_baton.py"
 """Where a process waits that finds the lock file of a build."""
 

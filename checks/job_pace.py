@@ -265,7 +265,7 @@ FINDINGS = {
         "which each full collection goes; gc.collect() in the loop",
         means="no error at all: nothing of the rank goes on meanwhile, and the others wait for it",
         text="call gc.freeze() once what lives long is there; then gc.disable(), and "
-        "gc.collect() every some hundred steps, in the same step on all ranks; keep large tables "
+        "gc.collect() every 500 steps, in the same step on all ranks; keep large tables "
         "in tensors or NumPy arrays",
         explains=("job.pace:rank-slow", "job.balance:step-blocked"),
     ),
@@ -740,13 +740,7 @@ def _collected(ranks: Sequence[Rank]) -> Iterator[Found]:
         f"{duration(one.longest)}{there}",
         expected=f"less than {_parts([COLLECTING])} of the time",
         confidence=Confidence.LIKELY,
-        fields={"at": _at(found)},
     )
-
-
-def _at(ranks: Sequence[Rank]) -> str:
-    numbers = [rank.pace.rank for rank in ranks if rank.pace.rank is not None]
-    return rank_list(numbers) or "the process"
 
 
 def _grows(payload: Volume) -> bool:

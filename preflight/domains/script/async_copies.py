@@ -57,16 +57,21 @@ def _read_at_once(module: Module, scope: NameScope) -> Iterator[Hit]:
     for number, node in enumerate(nodes):
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if _to_cpu(value, module):
-                for later in nodes[number + 1 :]:
-                    inside = {id(one) for one in ast.walk(value)}
-                    if id(later) in inside:
-                        continue
-                    if _binds(later, name) or _may_wait([later], but=name):
-                        break
-                    if isinstance(later, ast.Call) and _reads(later, name, module):
-                        text = f"{name}, which is read in line {later.lineno}"
-                        yield from module.hit("copy-not-awaited", node, scope, text)
-                        break
+                own = {id(one) for one in ast.walk(value)}
+                rest = [later for later in nodes[number + 1 :] if id(later) not in own]
+                if line := _first_read(rest, name, module):
+                    text = f"{name}, which is read in line {line}"
+                    yield from module.hit("copy-not-awaited", node, scope, text)
+
+
+def _first_read(rest: Iterable[ast.Assign | ast.Call], name: str, module: Module) -> int:
+    """The line that reads a tensor; 0 where something waits before, or the name is another one."""
+    for node in rest:
+        if _binds(node, name) or _may_wait([node], but=name):
+            return 0
+        if isinstance(node, ast.Call) and _reads(node, name, module):
+            return node.lineno
+    return 0
 
 
 def _to_cpu(value: ast.expr, module: Module) -> bool:
