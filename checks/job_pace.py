@@ -29,7 +29,9 @@ Warns if     a rank waits for its DataLoader in 30 % of its time (in 50 % with a
              by summon_full_params() or full_tensor(); 9 of 10 blocks of no_sync() have a backward
              in them and not its forward; the workers of DataLoaders are started again and again, in
              a quarter of the time; garbage collections take a tenth of a rank's time; torch.compile
-             compiles one function 8 times, in a fifth of it
+             compiles one function 8 times, in a fifth of it; half of the bytes of gradients that
+             DDP sums, or more, are rows of a table that no sample of the batches has used, and all
+             ranks have a collective open in 30 % of the samples
 Undecided    fewer than 8 steps or 10 samples; not a rehearsal (preflight rehearse -- CMD)
 Not covered  what a GPU itself takes for its part of a step; whether it waits in NCCL, in steps of
              less than half a second; steps without an optimizer; a rank that is slow at odd times;
@@ -65,6 +67,7 @@ from preflight.domains.job.needless import (
     compiled_again,
     gathered_each_step,
     left_running,
+    mostly_zero,
     needless_work,
     not_skipped,
     started_again,
@@ -287,6 +290,17 @@ FINDINGS = {
         "no_sync()",
         text="put the forward into the block of no_sync() at {line!s} as well",
     ),
+    "gradient-mostly-zero": slowing(
+        headline="most of the bytes that DDP sums in every step are zeros: {seen}",
+        cause="a large nn.Embedding of identifiers (users, items, hashed features), of which a "
+        "batch uses a few rows, with a dense gradient",
+        means="no error at all: the whole table goes through the network in every step, and the "
+        "optimizer goes through all of it",
+        text="keep {table!s} out of DDP, its rows divided over the ranks as TorchRec does; or, "
+        "over Gloo, pass sparse=True to its nn.Embedding, with SGD, Adagrad or SparseAdam, so that only "
+        "the rows in use are summed, which NCCL can not do",
+        explains=("job.balance:step-blocked",),
+    ),
     "rank-slow": slowing(
         headline="{at} is slower than the others, which wait for it in {often!s}",
         cause="work that only this rank does (log, checkpoint, evaluation; in a thread, too, which "
@@ -449,6 +463,8 @@ def judge(world: World[Pace], expect: Expect) -> Iterator[Found]:
     yield from _restarted(needless)
     yield from _recompiled(needless)
     yield from _collected(needless)
+    if not slow and not starved:
+        yield from _zeros(ranks)
 
 
 def _ranks(world: World[Pace]) -> tuple[Rank, ...]:
@@ -740,6 +756,26 @@ def _collected(ranks: Sequence[Rank]) -> Iterator[Found]:
         f"{duration(one.longest)}{there}",
         expected=f"less than {_parts([COLLECTING])} of the time",
         confidence=Confidence.LIKELY,
+    )
+
+
+def _zeros(ranks: Sequence[Rank]) -> Iterator[Found]:
+    found = [rank for rank in ranks if mostly_zero(rank.pace.needless.tables)]
+    if len(found) < max(2, len(ranks)) or min(rank.held for rank in ranks) < WAITING:
+        return
+    table = mostly_zero(found[0].pace.needless.tables)
+    if table is None:
+        return
+    used = f"{table.used:.1%}" if table.used else "next to none"
+    yield Found(
+        "gradient-mostly-zero",
+        tuple(rank.subject for rank in found),
+        saw=f"{size(table.bytes)} of {size(table.whole)} are the gradient of {table.name}, "
+        f"{table.rows:,} x {table.columns}, of whose rows {used} have one · "
+        f"{_parts([r.held for r in ranks])} of the samples have a collective open",
+        expected="gradients of the rows that are in use",
+        confidence=Confidence.LIKELY,
+        fields={"table": table.name},
     )
 
 

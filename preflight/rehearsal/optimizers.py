@@ -19,6 +19,7 @@ from preflight.domains.job.needless import (
     Needless,
     NoSync,
     Profiled,
+    Table,
     WorkerStarts,
 )
 from preflight.domains.job.optimized import Held, Hooks, Loose, Optimized, Scheduler
@@ -266,7 +267,18 @@ def needless_of(dump: Mapping[str, Any], profiled_before: object = None) -> Need
             place = frame_from_json(frame)
             collected = Collected(times, total, longest, within, there, place)
     gathered, whole = tuple(_gathered(told.get("gathered"))), count_of(told, "whole")
-    return Needless(profiled, gathered, whole, no_sync, starts, compiled, collected)
+    tables = tuple(_tables(told.get("tables")))
+    return Needless(profiled, gathered, whole, no_sync, starts, compiled, collected, tables)
+
+
+def _tables(told: object) -> Iterator[Table]:
+    for entry in told[:LINES] if isinstance(told, list) else ():
+        match entry:
+            case [str(name), [int(rows), int(columns)], int(size), float(used), int(whole)] if (
+                all(0 < number < MOST for number in (rows, columns, size, whole))
+                and 0.0 <= used <= 1.0
+            ):
+                yield Table(one_line(name, NAME), rows, columns, size, used, whole)
 
 
 def _reason(told: str) -> str:

@@ -756,6 +756,13 @@ GPUS = (
         findings="job.script:batch-not-moved job.script:set-device-missing",
     ),
     _error(
+        "NCCL does not support all_reduce with sparse tensors",
+        means="a model in DDP has a layer with sparse gradients (nn.Embedding with sparse=True), "
+        "which Gloo can sum and NCCL can not",
+        do="pass sparse=False to that nn.Embedding, or keep a large table out of DDP, its rows "
+        "divided over the ranks",
+    ),
+    _error(
         "No backend type associated with device type cpu",
         means="a collective over NCCL was given a tensor on the CPU",
         findings="job.backend:device-uncarried world.ddp:backend-mismatch",

@@ -22,6 +22,7 @@ from preflight.domains.job.needless import (
     Needless,
     NoSync,
     Profiled,
+    Table,
     WorkerStarts,
 )
 from preflight.domains.job.record import (
@@ -160,6 +161,13 @@ def pinned(*cpus: tuple[int, ...]) -> dict[str, Any]:
 WARN = Status.WARN
 
 
+def table(waiting: float = 0.45, **changes: Any) -> dict[str, Any]:
+    """Two ranks whose model has a large table of which few rows are used."""
+    one = Table("table.weight", 150_000, 64, 38_400_000, 0.022, 38_900_000)
+    needless = Needless(tables=(dataclasses.replace(one, **changes),))
+    return ranks(*[pace(needless=needless, waiting=waiting)] * 2)
+
+
 EIGHT = pace(step=0.2, mean=0.2, threads=8, cpus=1.0, ran=0.2, unserved=0.55, cpu=0.16)
 
 
@@ -220,6 +228,9 @@ HEALTHY = (
             ("two long ones", Needless(collected=Collected(2, 6.0, 3.0, 30.0))),
         )
     ),
+    Case("a table behind a fast network", table(waiting=0.1)),
+    Case("a table that is used", table(used=0.4)),
+    Case("a small table", table(whole=120_000_000)),
     Case("hardly more, in many calls", growing(calls=67, late=1.101e6, rises=1.0, all=1216)),
     Case("grows to 100 kB", growing(early=1e3, late=1e5)),
     Case("grows to twice as much", growing(late=2.2e6)),
@@ -360,6 +371,7 @@ CASES = (
             ),
         )
     ),
+    Case("a table of which few rows are used", table(), "gradient-mostly-zero", WARN),
     Case(
         "a profiler of a rank of which little is known",
         ranks(Pace(needless=Needless(Profiled(40, 400)))),

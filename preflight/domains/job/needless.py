@@ -1,7 +1,7 @@
 """What a rank pays for again and again without need: a profiler that is left running, parameters of
 a sharded model gathered in each step, gradients summed in spite of no_sync, workers of a DataLoader
 that are started for each epoch, code that torch.compile compiles again, garbage collections of many
-objects. Pure."""
+objects, gradients that are nearly all zero and summed in full. Pure."""
 
 from __future__ import annotations
 
@@ -31,6 +31,11 @@ into it, and the seconds that this must be: everything is compiled at the start.
 
 COLLECTIONS, COLLECTION, COLLECTING = 3, 0.05, 0.1
 """Garbage collections, seconds of the longest, and part of the time in them."""
+
+USED, WASTED = 0.1, 0.5
+"""Part of a table's rows that has a gradient, and part of all gradients' bytes that are its other
+rows. A table of words of a language model is a third of it at most, or has a gradient in each row
+where it is tied to the output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,19 @@ class Collected:
 
 
 @dataclass(frozen=True, slots=True)
+class Table:
+    """A large matrix of a model in DDP: rows and columns, bytes of its gradient, the part of its
+    rows with one where that was most, and bytes of all gradients of the model."""
+
+    name: str
+    rows: int
+    columns: int
+    bytes: int
+    used: float
+    whole: int
+
+
+@dataclass(frozen=True, slots=True)
 class Needless:
     """Of one rank. whole: numbers that the parameters of its sharded model have together."""
 
@@ -113,6 +131,7 @@ class Needless:
     starts: WorkerStarts = WorkerStarts()
     compiled: Compiled = Compiled()
     collected: Collected = Collected()
+    tables: tuple[Table, ...] = ()
 
 
 def left_running(one: Profiled) -> bool:
@@ -148,6 +167,14 @@ def collects_garbage(one: Collected) -> bool:
     """Whether garbage collections take a good part of the time."""
     long = one.times >= COLLECTIONS and one.longest >= COLLECTION
     return long and one.within >= MOMENT and one.seconds >= COLLECTING * one.within
+
+
+def mostly_zero(tables: Sequence[Table]) -> Table | None:
+    """The table whose unused rows are most of what is summed."""
+    worst = max(tables, key=lambda one: one.bytes * (1 - one.used), default=None)
+    if worst is None or worst.used > USED:
+        return None
+    return worst if worst.bytes * (1 - worst.used) >= WASTED * worst.whole else None
 
 
 def needless_work(one: Needless) -> bool:

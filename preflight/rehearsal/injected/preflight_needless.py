@@ -1,8 +1,9 @@
 """What a script pays for again and again without need: a profiler that is left running, all
 parameters of a sharded model gathered in each step, no_sync() around a backward alone, which does
 not keep DDP from summing its gradients, since that is settled in the forward, workers of a
-DataLoader that are started for each epoch, code that torch.compile compiles again, and garbage
-collections of many objects, in which no thread of Python's does anything.
+DataLoader that are started for each epoch, code that torch.compile compiles again, garbage
+collections of many objects, in which no thread of Python's does anything, and gradients of large
+tables whose rows are nearly all zero, which DDP sums in full.
 
 Only what is called seldom or takes milliseconds itself is looked at; nothing is changed, and an
 error here is swallowed. Loaded from its text beside preflight_responder.py into the user's Python,
@@ -21,6 +22,11 @@ LONG = 0.01
 """Seconds of a collection that is kept."""
 COMPILED, REASON = 64, 400
 """Compilations that are looked at, and characters of why one was made."""
+TABLE, TABLES, ROWS, EARLY = 1 << 20, 8, 4096, 16
+"""Numbers of a parameter whose rows are looked at, how many of those there are, rows that are, and
+the step until which."""
+SPREAD = 2654435761
+"""A prime: its multiples lie everywhere among the rows, however a script numbers these."""
 
 
 class Needless:
@@ -39,6 +45,8 @@ class Needless:
     garbage   collections that took long, after the first step: how often, seconds for all, for the
               longest; when the first collection of any length was, and line -> seconds of long ones
     collects  when the present one began
+    tables    name of a large parameter in DDP -> its shape, bytes, part of its rows with a gradient
+              before the step where that was most, and bytes of all gradients of its model
     starting  id of the iterator whose first batch is yet to come, and seconds that it took to make
     """
 
@@ -48,6 +56,7 @@ class Needless:
     forwards, late, right, line = {}, 0, 0, None
     starts, starting = [0, 0.0, None, 0.0, None], (None, 0.0)
     garbage, garbage_at, collects = [0, 0.0, 0.0, None], {}, 0.0
+    tables = {}
 
 
 def begin():
@@ -56,7 +65,7 @@ def begin():
     Needless.gathered, Needless.pointers, Needless.whole = {}, frozenset(), 0
     Needless.forwards, Needless.late, Needless.right, Needless.line = {}, 0, 0, None
     Needless.starts, Needless.starting = [0, 0.0, None, 0.0, None], (None, 0.0)
-    Needless.garbage, Needless.garbage_at = [0, 0.0, 0.0, None], {}
+    Needless.garbage, Needless.garbage_at, Needless.tables = [0, 0.0, 0.0, None], {}, {}
 
 
 def follow(model, place, shown):
@@ -160,13 +169,45 @@ def gather(numbers):
 
 
 def steps(optimizer, done):
-    """Before a step; `done`: steps before this look, None where none is due."""
-    if done is None or "torch.distributed.tensor" not in sys.modules:
+    """Before a step of which the model is looked at; `done`: steps before it."""
+    if done <= EARLY:
+        note_tables(sys.modules["torch"])
+    if "torch.distributed.tensor" not in sys.modules:
         return
     many = [p for group in optimizer.param_groups for p in group["params"]][:NUMBERS]
     shards = [p for p in many if hasattr(p, "_local_tensor")]
     Needless.pointers = frozenset(p._local_tensor.data_ptr() for p in shards)
     Needless.whole = sum(p.numel() for p in shards)
+
+
+# --- rows of large tables ---
+
+
+def note_tables(torch):
+    """Of each large matrix in DDP the part of its rows that has a gradient, which is summed."""
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        return  # to read it would end the capture
+    for entry in [one for one in Needless.model["Models"].entries if one.kind == "ddp"]:
+        for name, parameter in zip(entry.names, entry.parameters()):
+            grad = parameter.grad
+            if parameter.dim() != 2 or parameter.numel() < TABLE or grad is None:
+                continue
+            if type(grad) is not torch.Tensor or grad.layout is not torch.strided:
+                continue
+            if len(Needless.tables) < TABLES or name in Needless.tables:
+                size = grad.numel() * grad.element_size()
+                most = Needless.tables.get(name, (0, 0, 0.0))[2]
+                part = max(most, used_rows(torch, grad))
+                Needless.tables[name] = (list(grad.shape), size, part, entry.size)
+
+
+def used_rows(torch, grad):
+    """Part of the rows in which a number is not 0, of a few thousand of them."""
+    modes = getattr(torch.utils._python_dispatch, "_disable_current_modes", None)
+    with torch._C.DisableTorchFunction(), torch.no_grad(), modes() if modes else torch.no_grad():
+        count = min(ROWS, grad.shape[0])
+        chosen = torch.arange(count, device=grad.device) * SPREAD % grad.shape[0]
+        return int(grad.index_select(0, chosen).ne(0).any(1).sum()) / count
 
 
 # --- no_sync ---
@@ -332,4 +373,5 @@ def told():
         "starts": list(Needless.starts),
         "compiled": again,
         "garbage": garbage(),
+        "tables": [[name, *known] for name, known in list(Needless.tables.items())],
     }

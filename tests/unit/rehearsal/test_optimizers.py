@@ -15,6 +15,7 @@ from preflight.domains.job.needless import (
     Needless,
     NoSync,
     Profiled,
+    Table,
     WorkerStarts,
 )
 from preflight.domains.job.optimized import Held, Hooks, Optimized, Scheduler
@@ -149,6 +150,7 @@ def test_what_is_paid_for_without_need() -> None:
         "starts": [9, 3.5, 100.0, 160.0, LINE],
         "compiled": [16, 20.5, 44.0, "0/3: len(keep) == 4   # for i in keep:\nUser stack", LINE],
         "garbage": [24, 7.5, 0.4, 31.0, 6.5, LINE],
+        "tables": [["w", [9, 2], 72, 0.1, 80], ["w", [9], 72, 0.1, 80], ["w", [9, 2], 0, 2.0, 1]],
     }
     assert needless_of({"needless": told}) == Needless(
         Profiled(40, 400, HERE),
@@ -158,10 +160,12 @@ def test_what_is_paid_for_without_need() -> None:
         WorkerStarts(9, 3.5, 60.0, HERE),
         Compiled(16, 20.5, 44.0, "len(keep) == 4", HERE),
         Collected(24, 7.5, 0.4, 31.0, 6.5, HERE),
+        (Table("w", 9, 2, 72, 0.1, 80),),
     )
     assert needless_of({}, [40, 400, LINE]).profiled == Profiled(40, 400, HERE)
     nonsense = {"profiled": [-1, "x", 3], "gathered": "x", "whole": -5, "no_sync": [1]}
     nonsense |= {"starts": [0, 0.0, None, 0.0, None], "compiled": [2, float("nan"), 1.0, "", LINE]}
+    nonsense |= {"tables": [["w", [9, 2], 72, 2.0, 80], ["w", [-9, 2], 72, 0.1, 80]]}
     nonsense |= {"garbage": [3, 1.0, "x", 2.0, -1.0, LINE]}
     for dump in ({}, {"needless": 3}, {"needless": nonsense}):
         assert needless_of(dump) == Needless()

@@ -9,8 +9,10 @@ from preflight.domains.job.needless import (
     Gathered,
     NoSync,
     Profiled,
+    Table,
     gathered_each_step,
     left_running,
+    mostly_zero,
     not_skipped,
 )
 
@@ -41,3 +43,15 @@ def test_blocks_of_no_sync() -> None:
     assert not not_skipped(NoSync(7))
     assert not not_skipped(NoSync(20, 20))  # a model beside it, or an epoch of another kind
     assert not not_skipped(NoSync())
+
+
+def test_tables_of_which_few_rows_are_used() -> None:
+    table = Table("table.weight", 150_000, 64, 38_400_000, 0.02, 39_000_000)
+    small = replace(table, bytes=4_200_000, rows=16_400)
+    assert mostly_zero([small, table]) is table
+    for tables in (
+        [],
+        [replace(table, used=0.2)],
+        [replace(table, whole=100_000_000)],  # the table of words of a language model
+    ):
+        assert mostly_zero(tables) is None

@@ -45,6 +45,7 @@ class Job:
         self.ddp = self.module()
         self.gradients = 0
         entry = SimpleNamespace(module=lambda: self.ddp, gradient=lambda: self.gradients)
+        entry.kind = "optimizer"
         self.counts = SimpleNamespace(steps=0, entries=[entry])
 
     def forward(self) -> None:
@@ -52,6 +53,69 @@ class Job:
 
     def backward(self) -> None:
         self.gradients += 1
+
+
+class Grad:
+    """Rows of a table's gradient, of which so many have one."""
+
+    layout = "strided"
+
+    def __init__(self, rows: int, used: int, columns: int = 64) -> None:
+        self.shape, self.used, self.device = (rows, columns), used, "cpu"
+
+    def numel(self) -> int:
+        return self.shape[0] * self.shape[1]
+
+    def element_size(self) -> int:
+        return 4
+
+    def index_select(self, of: int, rows: list[int]) -> Rows:
+        assert not of
+        assert len(set(rows)) == len(rows)
+        return Rows(sum(row < self.used for row in rows))
+
+
+class Rows(int):
+    def ne(self, number: int) -> Rows:
+        assert not number
+        return self
+
+    def any(self, of: int) -> Rows:
+        assert of == 1
+        return self
+
+    def sum(self) -> int:
+        return int(self)
+
+
+class Range(list[int]):
+    def __mul__(self, number: Any) -> Range:
+        return Range(one * number for one in self)
+
+    def __mod__(self, number: int) -> Range:
+        return Range(one % number for one in self)
+
+
+@contextmanager
+def switched() -> Iterator[None]:
+    yield
+
+
+class Torch:
+    """As much of it as rows of gradients are counted with."""
+
+    capturing = False
+    Tensor, strided, no_grad = Grad, "strided", staticmethod(switched)
+    utils = SimpleNamespace(_python_dispatch=SimpleNamespace())
+    _C = SimpleNamespace(DisableTorchFunction=switched)
+    cuda = SimpleNamespace(
+        is_initialized=lambda: Torch.capturing, is_current_stream_capturing=lambda: True
+    )
+
+    @staticmethod
+    def arange(count: int, device: str) -> Range:
+        assert device == "cpu"
+        return Range(range(count))
 
 
 def unless_compiled(ours: Callable[..., Any], original: object) -> Callable[..., Any]:
@@ -173,7 +237,8 @@ def test_collections_that_take_long(job: Job, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_parameters_that_are_gathered(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch.distributed.tensor", SimpleNamespace())  # type: ignore[arg-type]
+    for name in ("torch", "torch.distributed.tensor"):
+        monkeypatch.setitem(sys.modules, name, Torch)  # type: ignore[arg-type]
 
     class Fsdp:
         def __init__(self, root: bool) -> None:
@@ -197,7 +262,6 @@ def test_parameters_that_are_gathered(job: Job, monkeypatch: pytest.MonkeyPatch)
     needless.follow_shards(SimpleNamespace(DTensor=DTensor), unless_compiled)
     weight, gradient = DTensor(1), DTensor(2)
     optimizer = SimpleNamespace(param_groups=[{"params": [weight]}])
-    needless.steps(optimizer, None)
     assert weight.full_tensor() == "all"
     assert needless.told()["gathered"] == []  # nobody has looked at an optimizer yet
     needless.steps(optimizer, 0)
@@ -210,3 +274,39 @@ def test_parameters_that_are_gathered(job: Job, monkeypatch: pytest.MonkeyPatch)
     job.counts.steps = 3
     assert Fsdp.summon_full_params(Fsdp(root=True)) == "all"
     assert needless.told()["gathered"] == [[LINE, 1, 3, 3, 24]]
+
+
+def test_rows_of_large_tables(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", Torch)  # type: ignore[arg-type]
+    monkeypatch.delitem(sys.modules, "torch.distributed.tensor", raising=False)
+    optimizer = SimpleNamespace(param_groups=[])
+
+    def parameter(grad: Grad | None, dim: int = 2) -> SimpleNamespace:
+        return SimpleNamespace(
+            grad=grad, dim=lambda: dim, numel=lambda: grad.numel() if grad else 1 << 30
+        )
+
+    sparse = Grad(100_000, 8)
+    sparse.layout = "sparse"
+    found = {
+        "table": parameter(Grad(150_000, 1_500)),
+        "small": parameter(Grad(1_000, 10)),
+        "frozen": parameter(None),
+        "sparse": parameter(sparse),
+        "filter": parameter(Grad(100_000, 8), 4),
+    }
+    (entry,) = job.counts.entries
+    entry.kind, entry.names, entry.size = "ddp", list(found), 40_000_000
+    entry.parameters = lambda: list(found.values())
+    monkeypatch.setattr(Torch, "capturing", True)
+    needless.steps(optimizer, 0)
+    assert needless.told()["tables"] == []
+    monkeypatch.setattr(Torch, "capturing", False)
+    for step, used in ((0, 1_500), (1, 3_000), (2, 0), (32, 150_000)):
+        found["table"].grad.used = used
+        needless.steps(optimizer, step)
+    ((name, shape, size, part, whole),) = needless.told()["tables"]
+    assert (name, shape, size, whole) == ("table", [150_000, 64], 38_400_000, 40_000_000)
+    assert part == pytest.approx(0.02, rel=0.2)
+    needless.begin()
+    assert needless.told()["tables"] == []
