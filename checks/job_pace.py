@@ -297,8 +297,8 @@ FINDINGS = {
         means="no error at all: the whole table goes through the network in every step, and the "
         "optimizer goes through all of it",
         text="keep {table!s} out of DDP, its rows divided over the ranks as TorchRec does; or, "
-        "over Gloo, pass sparse=True to its nn.Embedding, with SGD, Adagrad or SparseAdam, so that only "
-        "the rows in use are summed, which NCCL can not do",
+        "over Gloo, pass sparse=True to its nn.Embedding, with SGD, Adagrad or SparseAdam, so that "
+        "only the rows in use are summed, which NCCL can not do",
         explains=("job.balance:step-blocked",),
     ),
     "rank-slow": slowing(
