@@ -13,7 +13,8 @@ Fails if     a connection is refused, dropped, unanswered or reaches the wrong m
              interface or its first address does not reach the others; Gloo takes addresses of both
              IP versions; a library takes another one on a node than elsewhere, since that has no
              link there; a reverse path filter drops what comes in on the second of two NICs in one
-             subnet, or from a node to which another route leads back; connections that work one by
+             subnet, or from a node to which another route leads back; a node sends what is for
+             another one by a route of a VPN, say; connections that work one by
              one fail all at once: a limit of connections, or of new ones per second, lets only some
              of them in; some connections between two nodes pass, and others, from other
              source ports, get no answer or are refused each time
@@ -36,7 +37,7 @@ Seen as      "Gloo connectFullMesh failed", "Connect timeout [none]", "timed out
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from typing import Any
 
@@ -63,6 +64,7 @@ from preflight.domains.net.mesh_probe import (
     OK,
     REFUSED,
     TIMED_OUT,
+    Dialled,
     Flows,
     MeshPeer,
     flows_of_an_edge,
@@ -91,6 +93,7 @@ from preflight.domains.net.mesh_view import (
     overflowed,
     refusing_dialler,
     sent_back_elsewhere,
+    sent_by_another_interface,
     summarise_dials,
     summarise_flows,
     summarise_opened,
@@ -98,7 +101,7 @@ from preflight.domains.net.mesh_view import (
     unused,
 )
 from preflight.domains.net.port_owners import PeerConnection, connections_from, holders, sockets_at
-from preflight.domains.net.reverse_path import Detour, detours, filtered
+from preflight.domains.net.reverse_path import Detour, detours, diversions, filtered
 from preflight.domains.net.tcp import first_asks_for_ecn, listen_overflows
 from preflight.domains.rendezvous.on_the_way import SIDECARS
 from preflight.expect import Expect
@@ -318,6 +321,21 @@ FINDINGS = {
         status=(Status.FAIL, Status.WARN),
         blame=Blame.NODE,
     ),
+    "route-diverted": FindingType(
+        headline="{node} sends what is for {to} by {leaves}, not by {interface}",
+        cause="a VPN, a container network or a static route whose route is more specific than that "
+        "of the interface in the same network, or in a table that an ip rule puts before it",
+        means="'Connection timed out', 'No route to host' or 'connectFullMesh failed' between "
+        "these two nodes only, or a hang",
+        text="remove that route (of a VPN: the cluster's network from its accepted or allowed "
+        "subnets), or stop what set it while the job runs",
+        commands=(
+            Command("ip route get {to_ip}; ip rule show", "{node}"),
+            Command("ip route show match {to_ip} table all", "{node}"),
+        ),
+        status=(Status.FAIL, Status.WARN),
+        blame=Blame.NODE,
+    ),
     "address-duplicate": FindingType(
         headline="{where} have the same IP address {to_ip}",
         cause="a cloned image, or an address that was assigned twice",
@@ -527,10 +545,19 @@ def observe(host: Host, ctx: Context) -> Mesh:
     arp = tuple(neighbours(host, {d.target.ip for d in met})) if failed else ()
     own = replace(seen, idle=tuple(idle), filtered=filtered(host), macs=macs, arp=arp)
     own = replace(own, queue=queue, overflowed=overflows, detours=detours(host))
+    own = replace(own, diverted=_diversions(host, met) if failed else ())
     own = replace(own, ecn=first_asks_for_ecn(host))
     together = tuple(summarise_opened(opened))
     own = replace(own, opens=opens, opened=together, retried=retried)
     return replace(own, **_reached_others(host, peer, alive)) if looked else own
+
+
+def _diversions(host: Host, met: Iterable[Dialled]) -> tuple[Detour, ...]:
+    """Routes to those that were not reached, by interfaces which lead to nobody who was."""
+    missed = [(d.target.ip, d.target.interface) for d in met if d.edge.result != OK]
+    reached = [(d.target.ip, d.target.interface) for d in met if d.edge.result == OK]
+    usual = {(way.leaves, way.comes) for way in diversions(host, reached)}
+    return tuple(w for w in diversions(host, missed) if (w.leaves, w.comes) not in usual)
 
 
 def _reached_others(
@@ -613,6 +640,10 @@ def _judge_library(world: World[Mesh], view: LibraryMesh) -> Iterator[Found]:
         if elsewhere := sent_back_elsewhere(world, view, suspect):
             named |= {*elsewhere} if suspect.what == NODE else set()
             yield _return_route(world, rest, suspect, elsewhere)
+            continue
+        if diverted := sent_by_another_interface(world, view, suspect):
+            named |= {*diverted} if suspect.what == NODE else set()
+            yield _diverted(world, rest, suspect, diverted)
             continue
         if first := behind_first_address(world, view, suspect):
             named |= {*first}
@@ -713,6 +744,34 @@ def _return_route(
         alternatives=("a firewall on the way",),
         fields=advice_fields(world, view, node, to)
         | {"leaves": way.leaves, "network": way.network, "interface": way.comes},
+        status=edge_status(world, view, [n for e in suspect.edges for n in e]),
+    )
+
+
+def _diverted(
+    world: World[Mesh],
+    view: LibraryMesh,
+    suspect: Suspect,
+    found: Mapping[str, tuple[str, Detour]],
+) -> Found:
+    """The finding about nodes that send what is for others by another interface."""
+    told = [
+        f"{node} sends to {view.ways[to].ip} of {to} by {way.leaves}"
+        + (f", of table {way.table} of an ip rule" if way.table else "")
+        for node, (to, way) in list(found.items())[:4]
+    ]
+    results = describe_results((view.failed[e] for e in suspect.edges), why=False)
+    node, (to, way) = next(iter(found.items()))
+    ranks = world.topology.ranks_of
+    return Found(
+        "route-diverted",
+        tuple(Subject(Kind.NIC, n, w.leaves, ranks(n)) for n, (_, w) in found.items()),
+        saw=f"{suspect.where(view.tested)}: {results} · {', '.join(told)}",
+        expected=f"the interface that has {node}'s address there, {way.comes}",
+        confidence=Confidence.LIKELY,
+        alternatives=("a firewall on the way",),
+        fields=advice_fields(world, view, node, to)
+        | {"leaves": way.leaves, "interface": way.comes},
         status=edge_status(world, view, [n for e in suspect.edges for n in e]),
     )
 

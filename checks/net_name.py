@@ -266,6 +266,21 @@ FINDINGS = {
         explains=("rdzv.torchrun", "world.gloo", "net.mesh", "net.payload"),
         was=("own-unusable",),
     ),
+    "hostname-of-another": FindingType(
+        headline="{at} has the hostname of another node, {name}, which resolves to that one",
+        cause="a cloned machine or image whose hostname was not changed",
+        means="Gloo finds no address of its own by that name and takes the loopback: "
+        "'connectFullMesh failed' on the other nodes; a torchrun with c10d takes itself for the "
+        "host of the store, and advertises the other one",
+        text="give each machine its own hostname, and that name its address in DNS or /etc/hosts; "
+        "until then set GLOO_SOCKET_IFNAME to the interface of the job's network",
+        commands=(Command("hostname; getent hosts {name}; ip -br address", "the node"),),
+        status=(Status.FAIL, Status.WARN),
+        explains=(
+            *("rdzv.torchrun", "world.gloo", "net.mesh", "net.payload"),
+            "agree.hardware:host-duplicate",
+        ),
+    ),
 }
 
 
@@ -644,14 +659,24 @@ def _judge_own(here: Subject, seen: Names, world: World[Names]) -> Iterator[Foun
     if by_name and handed:
         saw += f" · torchrun would advertise {full.found[0][:80]!r}"
     harmless = seen.gpus or _connects_by_luck(world)
+    code = "hostname-loopback" if by_name else "hostname-unusable"
     yield Found(
-        "hostname-loopback" if by_name else "hostname-unusable",
+        "hostname-of-another" if _of_another(seen, world) else code,
         (here,),
         saw=f"{saw} · this node has {_describe_addresses(seen)}",
         expected="an address of this node that the others can reach, or GLOO_SOCKET_IFNAME",
         confidence=Confidence.LIKELY if harmless else Confidence.CERTAIN,
         fields={"name": own.name},
         status=Status.WARN if harmless else Status.FAIL,
+    )
+
+
+def _of_another(seen: Names, world: World[Names]) -> bool:
+    """Whether another node has this one's hostname, and it resolves to an address of that one."""
+    return any(
+        other.own.name == seen.own.name and set(seen.own.found) & _reachable_addresses(other).keys()
+        for other in world.seen.values()
+        if other is not seen
     )
 
 

@@ -37,6 +37,7 @@ from preflight.domains.net.dns import (
     in_words,
     is_loopback,
     look_up,
+    parse_ip,
 )
 from preflight.domains.rendezvous.torchrun_names import (
     addresses_of,
@@ -124,14 +125,14 @@ FINDINGS = {
         was=("own-name-unknown",),
     ),
     "advertised-name-unusable": FindingType(
-        headline="torchrun would advertise '{name}', which other nodes can't resolve",
+        headline="torchrun would advertise '{name}', which {others}",
         who="job author, then cluster administrator",
-        cause="an FQDN that only its own machine can resolve, or that resolves to the loopback "
-        "elsewhere",
+        cause="an FQDN that only its own machine can resolve, or that resolves to the loopback or "
+        "to an old address elsewhere",
         means="the rendezvous succeeds, then the ranks fail with 'The client socket has timed out "
         "… ({name}, …)', a name that nobody configured",
-        text="add {name} to DNS or /etc/hosts of all nodes, or pass --local-addr with each node's "
-        "own IP address",
+        text="give {name} its address in DNS or /etc/hosts of all nodes, or pass --local-addr with "
+        "each node's own IP address",
         commands=(Command("getent ahosts {name}", "each node"),),
         status=(Status.FAIL, Status.WARN),
         explains=("rdzv.store", "world.*", "agree.names:resolution-differs"),
@@ -436,9 +437,18 @@ def _judge_handed(world: World[Hosting], would: Mapping[str, Hosting]) -> Iterat
             *((f"{home} has a name that is nowhere", f"{nodes[-1]} lacks it") if either else ()),
             *(("the name servers will answer later",) if later else ()),
         ),
-        fields={"name": name},
+        fields={"name": name, "others": _taken_for(bad)},
         status=Status.WARN if later else Status.FAIL,
     )
+
+
+def _taken_for(bad: Mapping[str, str]) -> str:
+    """What other nodes make of the name: an error or an address for each."""
+    wrong = {node: told for node, told in bad.items() if parse_ip(told.partition(",")[0])}
+    if wrong != dict(bad):
+        return "other nodes can't resolve"
+    node, told = next(iter(wrong.items()))
+    return f"{node} resolves to {told}" if len(wrong) == 1 else "other nodes resolve wrongly"
 
 
 def _subject(world: World[Hosting], node: str, name: str) -> Subject:

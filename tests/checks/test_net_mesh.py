@@ -106,6 +106,12 @@ def detour(seen: dict[str, Any], number: int, to: int) -> dict[str, Any]:
     return seen | {f"n{number}": dataclasses.replace(seen[f"n{number}"], detours=(way,))}
 
 
+def diverted(seen: dict[str, Any], number: int, to: int, *, table: int = 52) -> dict[str, Any]:
+    """That node did not reach another one, and sends to it by a VPN."""
+    way = Detour(f"10.0.0.{to + 1}/32", "tailscale0", "eth0", table)
+    return seen | {f"n{number}": dataclasses.replace(seen[f"n{number}"], diverted=(way,))}
+
+
 def ranged(seen: dict[str, Any], **ports: tuple[int, int]) -> dict[str, Any]:
     """The same with ephemeral ranges of their own."""
     return seen | {node: dataclasses.replace(seen[node], ports=own) for node, own in ports.items()}
@@ -447,6 +453,36 @@ CASES = (
         FAIL,
     ),
     case("such a route, and all connections pass", 3, detour(mesh(3), 2, 1)),
+    case(
+        "a route to one node by a VPN",
+        3,
+        diverted(mesh(3, {(1, 2): DROP, (2, 1): DROP}), 1, 2),
+        "route-diverted",
+        FAIL,
+        "n1 · tailscale0",
+    ),
+    case(
+        "the same by a static route, of Gloo alone, beside NCCL on another network",
+        3,
+        diverted(mesh(3, {(1, 2): DROP}, ways=BESIDE_IB, libraries="Gloo"), 1, 2, table=0),
+        "route-diverted",
+        WARN,
+        "n1 · tailscale0",
+    ),
+    case(
+        "a route by a VPN to another node than the one that gets no answer",
+        3,
+        diverted(mesh(3, {(1, 2): DROP, (2, 1): DROP}), 1, 0),
+        "link-closed",
+        FAIL,
+    ),
+    case(
+        "a node that nobody reaches, to which one of them sends by a VPN",
+        3,
+        diverted(mesh(3, into(2, 3, DROP) | {(2, 0): DROP, (2, 1): DROP}), 1, 2),
+        "node-cut-off",
+        FAIL,
+    ),
     case(
         "the same on all nodes",
         3,

@@ -89,6 +89,14 @@ TEN = but(own=resolved("gpu-2", NEIGHBOUR), local=(NEIGHBOUR,), master=None)
 ONE_NINETY = but(own=resolved("gpu-2", "192.168.0.8"), local=("192.168.0.8",), master=None)
 LOOPING = but(own=DEBIAN, local=("127.0.1.1", IP))
 
+
+def clones(network: str) -> dict[str, Names]:
+    """Two nodes with the hostname of the first one, by which both find that one's address."""
+    own = resolved("gpu-1", f"{network}.7")
+    first = but(own=own, local=own.found, addresses=(f"eth0 {network}.7/24",), master=None)
+    return {"n1": first, "n2": but(first, local=(), addresses=(f"eth0 {network}.8/24",))}
+
+
 CASES = (
     Case("a node", FINE),
     Case("a laptop", LAPTOP),
@@ -225,6 +233,18 @@ CASES = (
         Status.FAIL,
     ),
     two("the own name is another's", but(own=resolved("vm", "10.9.9.9")), "hostname-unusable"),
+    two(
+        "a cloned machine",
+        clones("192.168.0"),
+        "hostname-of-another",
+        Status.FAIL,
+        subject="n2",
+    ),
+    two("the same on 10.*", clones("10.0.0"), "hostname-of-another", Status.WARN),
+    two(
+        "one name, and each has its own address for it",
+        {"n1": FINE, "n2": but(own=resolved("gpu-1", NEIGHBOUR), local=(NEIGHBOUR,), master=None)},
+    ),
 )
 
 

@@ -64,6 +64,7 @@ AT_LENGTH = frozenset(
         "n2 lets one of its ports in, and all have the same range",
         "rank 0's second NIC of one subnet has MASTER_ADDR and drops what comes in there",
         "an agent comes 8 s after the others",
+        "a VPN of n2 has a table for n3",
         "one of four flows between n2 and n4 is lost",
         "n3 has n2's MAC address, as a cloned virtual machine",
         "two at once: a setting and an own name",

@@ -310,6 +310,14 @@ FAULTS = (
         breaks={"n2": [own_name_unknown(), NO_SUCH_NAME]},
     ),
     WorldFault(
+        "n2 and n3 are clones of n1, with its hostname",
+        *("net.name", "hostname-of-another", "n1#2"),
+        subjects=("n1#3",),
+        subnet=PRIVATE,
+        machines=tuple(Machine(n, hostname="n1") for n in ("n1", "n2", "n3")),
+        breaks=dict.fromkeys(("n1", "n2", "n3"), (name_is("n1", "192.168.0.1"),)),
+    ),
+    WorldFault(
         "one node takes another one's name for an address of nobody",
         *("agree.names", "resolution-differs", "n2"),
         status="warn",

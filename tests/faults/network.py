@@ -495,6 +495,15 @@ REVERSE_PATH = (
         innocent=("n1",),
     ),
     mesh(
+        "a VPN of n2 has a table for n3",
+        "route-diverted",
+        "n2 · tun0",
+        machines=machines(3),
+        breaks={"n2": [ruled_tunnel("10.77.0.3/32", 51820)]},
+        says="of table 51820 of an ip rule",
+        innocent=("n1", "n3"),
+    ),
+    mesh(
         "a NetworkPolicy: of four pods three take no connections, rank 0's does",
         "inbound-closed",
         "n2",

@@ -93,6 +93,8 @@ class Mesh:
     idle      interfaces of this node that are down or have no link
     filtered  those on which its reverse path filter drops what their subnet sends; detours: the
               same of single addresses, by routes of their own
+    diverted  addresses of others that this node did not reach, and to which the kernel sends by
+              another interface than the library's
     macs      interface -> MAC address of those of `ways`; arp: where it sends to for the addresses
               of others, where an edge from here does not work
     opens     connections of each edge when all were opened at once; `opened` are the edges on which
@@ -124,6 +126,7 @@ class Mesh:
     idle: tuple[str, ...] = ()
     filtered: tuple[str, ...] = ()
     detours: tuple[Detour, ...] = ()
+    diverted: tuple[Detour, ...] = ()
     macs: Mapping[str, str] = field(default_factory=dict)
     arp: tuple[Neighbour, ...] = ()
     opens: int = 0
@@ -594,6 +597,32 @@ def sent_back_elsewhere(
             return {}
         found.setdefault(b, (a, way_back))
     return found
+
+
+def sent_by_another_interface(
+    world: World[Mesh], one: LibraryMesh, suspect: Suspect
+) -> dict[str, tuple[str, Detour]]:
+    """Nodes whose kernel sends to another one, and answers it, by another interface than to the
+    rest of that network -> that node, and the route; none where that does not explain all edges of
+    a suspect."""
+    found: dict[str, tuple[str, Detour]] = {}
+    for a, b in suspect.edges:
+        ways = {node: _diversion(world, one, node, to) for node, to in ((a, b), (b, a))}
+        if not any(ways.values()):
+            return {}
+        for node, to in ((a, b), (b, a)):
+            if (way := ways[node]) is not None:
+                found.setdefault(node, (to, way))
+    return found
+
+
+def _diversion(world: World[Mesh], one: LibraryMesh, node: str, to: str) -> Detour | None:
+    here, way, there = world.seen.get(node), one.ways.get(node), one.ways.get(to)
+    if here is None or way is None or there is None:
+        return None
+    beside = way.prefix and in_network(f"{way.ip}/{way.prefix}", there.ip)
+    others = any(a == node and (a, b) not in one.failed for a, b in one.tested)
+    return detour_of(here.diverted, way.interface, there.ip) if beside or others else None
 
 
 def of_other_family(one: LibraryMesh) -> dict[str, int]:

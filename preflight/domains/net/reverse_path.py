@@ -56,11 +56,13 @@ class Detour:
     from there on `comes` is dropped, since rp_filter is strict there.
 
     network  in CIDR notation
+    table    the routing table that has this route, where only an `ip rule` leads to it; else 0
     """
 
     network: str
     leaves: str
     comes: str
+    table: int = 0
 
 
 def outgoing_way(host: Host, ip: str, port: int = 0) -> OutgoingWay | None:
@@ -130,6 +132,20 @@ def detours(host: Host) -> tuple[Detour, ...]:
                     and in_network(f"{address.ip}/{address.prefix}", r.network)
                 ]
     return tuple(found[:DETOURS_KEPT])
+
+
+def diversions(host: Host, targets: Iterable[tuple[str, str]]) -> tuple[Detour, ...]:
+    """Of addresses, each with the interface on which this machine has its own in that network,
+    those that the kernel sends to by another interface, whatever its reverse path filter. Not by
+    one that has an address in that network as well."""
+    found = []
+    with contextlib.suppress(OSError, CannotObserve, ValueError):
+        for ip, interface in sorted(set(targets))[:DETOURS_KEPT]:
+            leaves, table = _route(host, ip, 0)
+            by = [i for i in host.interfaces if i.name == leaves and not i.loopback]
+            if leaves != interface and by and not any(_in_network(a, ip) for a in by[0].addresses):
+                found.append(Detour(f"{ip}/{128 if ':' in ip else 32}", leaves, interface, table))
+    return tuple(found)
 
 
 def detour_of(ways: Iterable[Detour], comes: str, ip: str) -> Detour | None:

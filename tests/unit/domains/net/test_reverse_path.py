@@ -13,6 +13,7 @@ from preflight.domains.net.reverse_path import (
     OutgoingWay,
     detour_of,
     detours,
+    diversions,
     filtered,
     in_own_network,
     link_down,
@@ -88,6 +89,17 @@ def test_a_part_of_its_subnet_to_which_it_sends_by_another_interface(
     assert (detour_of(found, "eth0", "10.77.0.1") is not None) is dropped
     assert detour_of(found, "eth0", "10.77.0.3") is None
     assert detour_of(found, "eth1", "10.77.0.1") is None
+
+
+@pytest.mark.parametrize("ip", ["10.77.0.1", "10.77.0.3", "192.0.2.1"])
+def test_what_it_sends_by_another_interface_that_is_not_of_that_network(
+    tmp_path: Path, ip: str
+) -> None:
+    host = two(tmp_path, {})
+    assert diversions(host, [(ip, "eth0")]) == (
+        (Detour(f"{ip}/32", "eth1", "eth0"),) if ip == "10.77.0.1" else ()
+    )
+    assert len(diversions(host, [(ip, "eth1")])) == (ip == "192.0.2.1")
 
 
 def test_further_tables_may_have_a_route_for_it(tmp_path: Path) -> None:
