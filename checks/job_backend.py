@@ -13,7 +13,8 @@ Fails if     a backend was asked for that torch was built without or that has no
              the ranks and the script reads RANK, which they don't set; a setting on which all ranks
              have to agree differs, and all hang in one call or end with an error that it causes;
              ranks chose different networks for NCCL; it chose TCP between nodes that all have
-             InfiniBand, EFA or fast RoCE ports
+             InfiniBand, EFA or fast RoCE ports; Gloo is given a view with gaps (some columns of a
+             matrix) for a broadcast, reduce, scatter or all_reduce, with a torch up to 2.13
 Warns if     such a setting differs in a command that goes on; Gloo carries the gradients of a model
              on a GPU; NCCL chose TCP although there are slow RoCE ports; GPUs connected by NVLink
              don't use it; GPUDirect RDMA is off on some nodes only; without NCCL_IB_HCA, NCCL uses
@@ -42,7 +43,7 @@ from preflight.check import Context
 from preflight.domains.collectives import nccl_transport
 from preflight.domains.collectives.nccl_log_capture import nccl_report
 from preflight.domains.collectives.nccl_transport import NcclReport, transport_summary
-from preflight.domains.job.backends import UNSET, Backends, carries, told
+from preflight.domains.job.backends import UNSET, Backends, StridedCall, carries, told
 from preflight.domains.job.differing_settings import DifferingSetting, differing_settings
 from preflight.domains.job.load import REHEARSAL, for_author, load_rank, nothing_seen, rank_subject
 from preflight.domains.job.record import End
@@ -50,7 +51,7 @@ from preflight.domains.job.wait_graph import COLLECTIVE, INIT
 from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host
-from preflight.humanize import rank_list
+from preflight.humanize import plural, rank_list
 from preflight.model import (
     Blame,
     Confidence,
@@ -144,6 +145,17 @@ FINDINGS = {
         text="call init_process_group('nccl') at {line!s}, or without a backend",
         status=Status.WARN,
     ),
+    "tensor-not-contiguous": for_author(
+        headline="{op!s} over Gloo is given a tensor that is not contiguous: {seen}",
+        cause="a view that does not fill its memory: some columns of a matrix (x[:, :n]), every "
+        "second number (x[::2]), an expanded tensor",
+        means="no error at all: Gloo reads and writes as many numbers as the view has, one after "
+        "the other from its first one on; parts of it keep their values, and what is between "
+        "them is overwritten. NCCL refuses it: 'Tensors must be contiguous'",
+        text="pass a copy at {line!s}: part = view.contiguous(), then view.copy_(part) with what "
+        "came back",
+        explains=("job.model",),
+    ),
     **{
         code: replace(
             finding,
@@ -224,8 +236,28 @@ def judge(world: World[Carried], expect: Expect) -> Iterator[Found]:
             confidence=Confidence.CERTAIN,
             fields={"line": _line(slow[0][1].backends)},
         )
+    yield from _not_contiguous(ranks)
     by_rank = world.once(_by_rank)
     yield from nccl_transport.findings(by_rank, _heard(by_rank))
+
+
+def _not_contiguous(ranks: Sequence[tuple[Subject, Carried]]) -> Iterator[Found]:
+    """One finding for each line."""
+    lines: dict[tuple[str, str], list[tuple[Subject, StridedCall]]] = {}
+    for subject, seen in ranks:
+        for call in seen.backends.strided:
+            lines.setdefault((call.op, str(call.frame or "")), []).append((subject, call))
+    for (op, line), where in lines.items():
+        call = where[0][1]
+        at = f" at {line}" if line else ""
+        yield Found(
+            "tensor-not-contiguous",
+            tuple(subject for subject, _ in where),
+            saw=f"{call.text}{at} · {plural(call.calls, 'call')}",
+            expected="a tensor whose numbers lie side by side",
+            confidence=Confidence.CERTAIN,
+            fields={"op": op, "line": line or "its line"},
+        )
 
 
 def _by_rank(world: World[Carried]) -> World[Carried]:

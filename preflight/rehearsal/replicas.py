@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from preflight.domains.job.backends import Backends, GroupBackends
+from preflight.domains.job.backends import Backends, GroupBackends, StridedCall
 from preflight.domains.job.draws import Draw
 from preflight.domains.job.labels import Labels
 from preflight.domains.job.record import CALLS, TEXT, End
@@ -25,6 +25,8 @@ DEALT, LARGEST, THREADS = 32, 1 << 64, 1 << 16
 """Passes over data; numbers of a sampler; threads."""
 LOOPS, SHARERS, SAMPLES, MARKS = 16, 12, 6, 32
 """Of loops over data; of one what divides its samples, what is known of these, and of each."""
+STRIDED = 16
+"""Lines that give views with gaps to collectives."""
 LATEST, PARTS = 64, frozenset(map(str, StepPart))
 PASSES, ERA, SINGLE = 48, 1e11, " Float"
 """Backward passes; wall clock times lie before; 32 bits, as the flight recorder calls them."""
@@ -347,7 +349,21 @@ def backends_of(
         failed=end.text[:TEXT] if end is not None and raised else "",
         raised=next((f for f in end.frames if f.own), None) if end is not None and raised else None,
         settings=_settings(word.get("settings")) if word is not None else (),
+        strided=tuple(_strided(dump.get("strided"), told)),
     )
+
+
+def _strided(told: object, backends: Mapping[str, Any]) -> Iterator[StridedCall]:
+    """Of Gloo's alone: NCCL and MPI refuse such views."""
+    for entry in told[:STRIDED] if isinstance(told, list) else ():
+        match entry:
+            case [str(op), str(group), list(shape), list(strides), int(calls), frame] if (
+                0 < calls < ERA and len(shape) == len(strides)
+            ):
+                given = sane_numbers(shape), sane_numbers(strides)
+                carried = mapping_or_empty(backends.get(group))
+                if len(given[0]) == len(given[1]) and carried.get("cpu") == "gloo":
+                    yield StridedCall(one_line(op, 40), *given, calls, frame_from_json(frame))
 
 
 def _settings(told: object) -> tuple[tuple[str, str], ...]:

@@ -34,6 +34,7 @@ INJECTED = (
     "preflight_copies.py",
     "preflight_phases.py",
     "preflight_needless.py",
+    "preflight_strided.py",
     "preflight_draws.py",
     "preflight_blocked.py",
     "preflight_store_waits.py",

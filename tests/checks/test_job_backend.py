@@ -14,7 +14,7 @@ from preflight.checks import job_backend
 from preflight.checks.job_backend import Carried, launcher_of
 from preflight.domains.collectives.nccl_log import Link, NcclLog
 from preflight.domains.collectives.nccl_transport import NcclReport, RdmaPorts
-from preflight.domains.job.backends import Backends, GroupBackends
+from preflight.domains.job.backends import Backends, GroupBackends, StridedCall
 from preflight.domains.job.frame import Frame
 from preflight.model import Blame, Cause, Confidence, Missing, Node, Status, Topology
 
@@ -46,6 +46,13 @@ UNSET = (
     "ValueError: Error initializing torch.distributed using env:// rendezvous: "
     "environment variable RANK expected, but not set"
 )
+
+
+def views(op: str, *strides: int) -> Carried:
+    """One that gives a collective over Gloo views of these strides."""
+    seen = rank(0, *GLOO)
+    call = StridedCall(op, (32, 8), strides, 30, LINE)
+    return replace(seen, backends=replace(seen.backends, strided=(call,)))
 
 
 def asks(number: int, backend: str) -> Carried:
@@ -354,6 +361,13 @@ CASES = (
         rank(0, *NCCL, failed="RuntimeError: No backend type associated with device type cpu"),
         "device-uncarried",
         FAIL,
+    ),
+    Case(
+        "columns of a matrix",
+        views("all_reduce", 64, 1),
+        "tensor-not-contiguous",
+        FAIL,
+        subject="n1 · rank 0",
     ),
     Case("mpirun sets no RANK", rank(0, failed=UNSET, launcher="mpirun"), "launcher-unread", FAIL),
     Case(

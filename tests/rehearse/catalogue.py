@@ -390,6 +390,16 @@ FAULTS = (
         )
     ),
     gone("backend_uncarried", "device-uncarried", 0, 1, check=BACKEND, launcher=SHELL),
+    *(
+        gone(
+            *("columns_shared", "tensor-not-contiguous", 0, 1),
+            check=BACKEND,
+            args=(how,),
+            word=how,
+            launcher=SHELL,
+        )
+        for how in ("sums", "shares")
+    ),
     gone(
         *("backend_by_rank", "backend-differs", 1),
         check=BACKEND,
@@ -876,6 +886,7 @@ HEALTHY = (
             ("collects_garbage", ("frozen", "none")),
             ("gathers_objects", ("tensors", "seldom", "small")),
             ("table_dense", ("sparse", "used", "beside")),
+            ("columns_shared", ("copied", "transposed", "rows")),
             ("splits_data", ("seed", "drawn", "sorted", "bootstrap")),
             ("ties_lost", ("loaded", "again", "purpose", "pruned", "frozen")),
             ("games_shared", ("window",)),
@@ -1200,7 +1211,8 @@ AT_LENGTH = frozenset(
         "replica_unfrozen-replaced-wrapped-again",
         *("collects_garbage-frozen", "collects_garbage-none", "collects_garbage-each"),
         *("gathers_objects-tensors", "gathers_objects-small", "table_dense-sparse"),
-        *("table_dense-used", "table_dense-beside"),
+        *("table_dense-used", "table_dense-beside", "columns_shared-shares"),
+        *("columns_shared-copied", "columns_shared-transposed", "columns_shared-rows"),
         *(f"splits_data-{how}" for how in ("files", "dropped", "drawn", "sorted", "bootstrap")),
         *(f"ties_lost-{how}" for how in ("empty", "pretrained", "loaded", "purpose", "pruned")),
         "ties_lost-frozen",

@@ -45,6 +45,23 @@ class GroupBackends:
 
 
 @dataclass(frozen=True, slots=True)
+class StridedCall:
+    """A collective over Gloo that was given a view with gaps: its shape and strides, how often, and
+    the user's line."""
+
+    op: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    calls: int
+    frame: Frame | None = None
+
+    @property
+    def text(self) -> str:
+        """`[512, 8] with strides [64, 1]`."""
+        return f"{list(self.shape)} with strides {list(self.strides)}"
+
+
+@dataclass(frozen=True, slots=True)
 class Backends:
     """What a rank has asked for and got.
 
@@ -55,6 +72,7 @@ class Backends:
     failed   of a rank that an exception has ended: its text, and the user's line that raised
     settings (name, value) of those that all ranks must agree on, when it called
              init_process_group: also what the script has set itself
+    strided  collectives that were given views with gaps
     """
 
     rank: int | None = None
@@ -66,6 +84,7 @@ class Backends:
     failed: str = ""
     raised: Frame | None = None
     settings: tuple[tuple[str, str], ...] = ()
+    strided: tuple[StridedCall, ...] = ()
 
     @property
     def text(self) -> str:

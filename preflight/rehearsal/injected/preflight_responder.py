@@ -50,6 +50,7 @@ class Responder:
     phases = {}  # and in preflight_phases.py
     draws = {}  # and in preflight_draws.py
     needless = {}  # and in preflight_needless.py
+    strided = {}  # and in preflight_strided.py
     blocked = {}  # and in preflight_blocked.py
     store_waits = {}  # and in preflight_store_waits.py
     sleeps = {}  # and in preflight_sleeps.py
@@ -84,6 +85,7 @@ def begin():
         Responder.phases["begin"]()
         Responder.draws["begin"]()
         Responder.needless["begin"]()
+        Responder.strided["begin"]()
     # held while a thread of ours is in native code: see TorchImports.settle in sitecustomize.py
     Responder.answering, Responder.calling = _thread.allocate_lock(), _thread.allocate_lock()
 
@@ -141,6 +143,7 @@ def start(module, folder):
     Responder.binding = sys.modules["torch._C._distributed_c10d"]
     Responder.recorder["follow_groups"](module, Responder.binding, is_own, never_compiled)
     Responder.store_waits["follow"](Responder.binding, never_compiled)
+    Responder.strided["follow"](Responder.binding, never_compiled, own_place)
     Responder.answers["follow"](socket.socket, "recv", "recv_into")
     try:
         Responder.here = os.getcwd()
@@ -721,6 +724,7 @@ def dump():
     told["optimized"] = Responder.optimized["told"]()
     told["loads"] = list(Responder.model["Models"].loads.values())
     told["needless"] = Responder.needless["told"]()
+    told["strided"] = Responder.strided["told"]()
     told["parts"] = Responder.phases["told"]()
     told["draws"] = Responder.draws["told"]()
     told["settings"] = Responder.settings["told"]()

@@ -99,6 +99,7 @@ class TorchImports:
                 responder["Responder"].phases = self.load("preflight_phases")
                 responder["Responder"].draws = self.load("preflight_draws")
                 responder["Responder"].needless = self.load("preflight_needless")
+                responder["Responder"].strided = self.load("preflight_strided")
                 responder["Responder"].rendezvous = self.load("preflight_rendezvous")
                 responder["Responder"].blocked = self.load("preflight_blocked")
                 responder["Responder"].store_waits = self.load("preflight_store_waits")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from preflight.domains.job.backends import StridedCall
 from preflight.domains.job.draws import Draw
+from preflight.domains.job.frame import Frame
 from preflight.domains.job.labels import Labels
 from preflight.domains.job.record import CALLS, End
 from preflight.domains.job.shared_data import Samples, Sharer, Shares
@@ -120,6 +122,20 @@ def test_backends_are_read() -> None:
     assert (found.text, found.models) == ("gloo", ("cuda",))
     assert found.groups[0].called == "world"
     assert backends_of(None, {"backends": []}, None, None).text == ""
+
+
+def test_views_with_gaps_are_read() -> None:
+    line = ["t.py", 3, "f", True]
+    one = ["all_reduce", "0", [32, 8], [64, 1], 30, line]
+    nonsense = [["all_reduce", "0", [32], [64, 1], 30, line], [*one[:4], 0, line], one[:3], 7]
+    dump = {"backends": {"0": {"cpu": "gloo"}, "1": {"cpu": "mpi"}}}
+    dump["strided"] = [one, ["all_reduce", "1", *one[2:]], *nonsense]  # type: ignore[assignment]
+    found = backends_of(1, dump, None, None).strided
+    frame = Frame("t.py", 3, "f", own=True)
+    assert found == (StridedCall("all_reduce", (32, 8), (64, 1), 30, frame),)
+    assert found[0].text == "[32, 8] with strides [64, 1]"
+    for told in (None, 3, {"0": one}):
+        assert backends_of(1, {**dump, "strided": told}, None, None).strided == ()
 
 
 def test_settings_are_read() -> None:
