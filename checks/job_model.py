@@ -41,6 +41,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from preflight.check import Context
+from preflight.domains.job.clipping import ClippedApart, Clipping, scaled_apart
 from preflight.domains.job.copies import LOAD, CopiesApart, ModelCopy, copies_apart
 from preflight.domains.job.frame import Frame
 from preflight.domains.job.load import REHEARSAL, for_author, load_rank, nothing_seen, rank_subject
@@ -127,10 +128,11 @@ FINDINGS = {
         headline="parameters that ranks have in common come apart: {seen}",
         cause="gradients of replicated parameters (embedding, normalisation, bias) that nobody "
         "sums over the tensor or sequence parallel group; gradients that are averaged over the "
-        "tensor parallel group in place of the data parallel one",
+        "tensor parallel group in place of the data parallel one; clip_grad_norm_ with a norm of "
+        "each rank's own",
         means="no error at all: each rank trains weights of its own where there should be one, and "
         "a checkpoint has those of one rank",
-        text="sum the gradients of these parameters over the ranks that have them in common: "
+        text="give these parameters the same gradients on all ranks that have them in common: "
         "{hint!s}",
         status=Status.WARN,
     ),
@@ -236,6 +238,7 @@ class Models:
     """All its optimizers had a learning rate of 0 when they were looked at last."""
     schedule: Frame | None = None
     """The user's line that makes the first scheduler."""
+    clipping: Clipping = Clipping()
     within: bool = False
     """Its collectives are also those of a function's forward or backward, as in tensor parallel by
     hand, and none sends parts to some ranks only, as to experts or to the next stage."""
@@ -261,6 +264,7 @@ def observe(host: Host, ctx: Context) -> Models:
         copies=seen.copies,
         idle=bool(seen.settings) and all(is_idle(one) for one in seen.settings),
         schedule=next((one.schedule for one in seen.settings if one.schedule), None),
+        clipping=seen.clipping,
         within=any(call.frame is not None and call.frame.function in PASSES for call in made)
         and not any(call.p2p or call.op.startswith("all_to_all") for call in made),
         failed=(end.whole or end.text) if end is not None and end.how == "raised" else "",
@@ -297,7 +301,7 @@ def judge(world: World[Models], expect: Expect) -> Iterator[Found]:
     if not any(one.kind == "ddp" for models in known.values() for one in models):
         for models in of_kind(known, "optimizer"):
             if all(seen.within for _, seen in ranks.values()) and (apart := common_apart(models)):
-                yield _common(*apart, models, subjects)
+                yield _common(*apart, models, ranks)
                 return
             if (differs := differs_at(models)) is None or not _exchanged(models, ranks):
                 continue
@@ -500,7 +504,7 @@ def _common(
     differs: Drift,
     together: Sequence[Sequence[int]],
     models: Mapping[int, Replica],
-    subjects: Mapping[int, Subject],
+    ranks: Mapping[int, tuple[Subject, Models]],
 ) -> Found:
     first = models[differs.odd[0]]
     names = _some(
@@ -509,22 +513,47 @@ def _common(
     many = len(together) > 1 or len(together[0]) < len(models)
     groups = " and ".join(rank_list(one) for one in together[:SHOWN])
     if many:
-        hint = f"{groups}, so that the group of an all_reduce of gradients has these ranks"
+        hint = f"sum them over {groups}, in an all_reduce whose group has these ranks"
     else:
         hint = (
-            "in the backward of what precedes a layer that is split by columns, or by all_reduce "
-            "before the step, and leave those of layers that are split as they are"
+            "sum them in the backward of what precedes a layer that is split by columns, or by "
+            "all_reduce before the step, and leave those of layers that are split as they are"
+        )
+    clipped = _clipped(differs, models, ranks)
+    if clipped is not None:
+        factors = ", ".join(f"{one.factor:.3g}" for one in list(clipped.by_rank.values())[:SHOWN])
+        frame = ranks[differs.odd[0]][1].clipping.frame
+        at = f" at {frame}" if frame else ""
+        hint = (
+            f"clip them by one norm{at}: add up the squares of the norms of all ranks with "
+            "all_reduce, those of common parameters once, and give the root to "
+            "clip_grads_with_norm_"
         )
     return Found(
         "common-parameters-differ",
-        tuple(subjects[rank] for rank in differs.odd),
+        tuple(ranks[rank][0] for rank in differs.odd),
         saw=f"{names} · the same on {groups} before the first step, others {_when(differs)} · each "
-        "rank has other numbers of the layers that are split",
+        "rank has other numbers of the layers that are split"
+        + (f" · the same gradients, clipped by factors {factors}" if clipped else ""),
         expected="the same numbers after every step where they were the same before the first",
         confidence=Confidence.LIKELY,
         alternatives=("the ranks are meant to have such parameters of their own",),
         fields={"hint": hint},
     )
+
+
+def _clipped(
+    differs: Drift,
+    models: Mapping[int, Replica],
+    ranks: Mapping[int, tuple[Subject, Models]],
+) -> ClippedApart | None:
+    """Where gradients of what all have in common differ by what each rank has clipped them by."""
+    number, gradients = differs.numbers[0], {}
+    for rank in models:
+        looks = ((one.step, one.sums) for one in models[rank].graded)
+        told = {step: sums[number] for step, sums in looks if number < len(sums)}
+        gradients[rank] = {step: value for step, value in told.items() if value}
+    return scaled_apart({rank: ranks[rank][1].clipping for rank in models}, gradients)
 
 
 def _exchanged(models: Mapping[int, Replica], ranks: Mapping[int, tuple[Subject, Models]]) -> bool:

@@ -10,6 +10,7 @@ from support.cases import Case, assert_case, judged, round_trips
 from preflight.check import conforms
 from preflight.checks import job_model
 from preflight.checks.job_model import Models
+from preflight.domains.job.clipping import Clip, Clipping
 from preflight.domains.job.copies import CopyUse, ModelCopy
 from preflight.domains.job.frame import Frame
 from preflight.domains.job.replica import Load, Replica, Sampled
@@ -142,6 +143,22 @@ def parts(*slopes: tuple[float, float], within: bool = True) -> dict[str, Models
     return ranks(*models, within=within, exchanged=0.0)
 
 
+def clipped(*norms: float, limit: float = 0.5) -> dict[str, Models]:
+    """Such ranks with the same gradient of what they have in common, which each clips by a norm of
+    its own."""
+    seen = parts((0.1, 0.2), (0.3, 0.1))
+    for key, norm in zip(seen, norms, strict=True):
+        clip = Clip(False, 2, 80, 64, limit, norm)
+        looks = Sampled(0, (3.0 * clip.factor, 1.0), (1.0, 1.0))
+        (model,) = seen[key].models
+        seen[key] = replace(
+            seen[key],
+            models=(replace(model, graded=(looks,)),),
+            clipping=Clipping(LINE, ((0, (clip,)),)),
+        )
+    return seen
+
+
 CASES = (
     Case(
         "rank 0 alone updates a copy that all load",
@@ -161,6 +178,12 @@ CASES = (
     Case(
         "what all have in common comes apart",
         parts((0.1, 0.2), (0.3, 0.1)),
+        "common-parameters-differ",
+        WARN,
+    ),
+    Case(
+        "it is clipped by a norm of each rank's own",
+        clipped(9.9, 9.1),
         "common-parameters-differ",
         WARN,
     ),
@@ -520,3 +543,13 @@ def test_copies_and_common_parameters_are_said() -> None:
     ):
         (found,) = judged(job_model, Case("", world))
         assert all(part in found.saw for part in said), found.saw
+
+
+@pytest.mark.parametrize(
+    ("norms", "told"), [((9.9, 9.1), True), ((9.9, 9.9), False), ((0.3, 0.2), False)]
+)
+def test_what_clipping_sets_apart(norms: tuple[float, float], told: bool) -> None:
+    case = Case("", clipped(*norms), "common-parameters-differ")
+    (found,) = judged(job_model, case)
+    assert ("clipped by factors" in found.saw) is told
+    assert ("clip them by one norm" in found.fields["hint"]) is told

@@ -284,7 +284,10 @@ FAULTS = (
             line=False,
             launcher=SHELL,
         )
-        for how, n in (("embedding", 2), ("sequence", 2), ("norms", 2), ("group", 4))
+        for how, n in (
+            *(("embedding", 2), ("sequence", 2), ("norms", 2), ("clipped", 2)),
+            ("group", 4),
+        )
     ),
     gone("replica_skips", "replicas-diverged", 2, check=MODEL, nproc=3, launcher=SHELL),
     warned("replica_by_hand", "replicas-diverged", 0, 1, check=MODEL, line=False, launcher=SHELL),
@@ -1223,7 +1226,7 @@ AT_LENGTH = frozenset(
             for how in ("loaded", "decay", "early", "same", "kept", "shared", "saved", "own")
         ),
         "copies_apart-teacher",
-        "splits_model-norms",
+        *("splits_model-norms", "splits_model-clipped"),
         *(f"splits_model-{how}" for how in ("sequence", "group", "summed", "split", "experts")),
         *("splits_model-mesh", "slow_thread-subclass", "slow_thread-all", "slow_thread-sleeps"),
         *("evaluation", "torch_warns", "trains_apart-averaged", "scheduler_left-copied"),

@@ -9,9 +9,10 @@ from typing import Final
 from preflight.domains.job.frame import Frame
 from preflight.frozen import dataclass
 
-SHARDS, PARTS, LIMIT = "shards", "parts", "limit"
+SHARDS, PARTS, LIMIT, COMMON = "shards", "parts", "limit", "common"
 """Why ranks scale by different factors: FSDP has sharded what each takes the norm of; so has the
-script itself; or max_norm is not the same."""
+script itself; max_norm is not the same; or what they have in common is clipped with the norm of all
+that a rank has."""
 APART: Final = 1e-3
 """Part of a factor or a norm by which it differs; equal gradients give norms that are equal to
 far more digits."""
@@ -75,6 +76,28 @@ def clipped_apart(
             if why == LIMIT and (unequal is None or not step < unequal <= (after or unequal)):
                 continue
             return ClippedApart(why, step, clips)
+    return None
+
+
+def scaled_apart(
+    found: Mapping[int, Clipping], gradients: Mapping[int, Mapping[int, float]]
+) -> ClippedApart | None:
+    """The first call that scales gradients which ranks have in common by factors of their own.
+    gradients: of each rank, by the step, one that has been clipped; before, all had the same."""
+    looks = {rank: dict(one.looks) for rank, one in found.items()}
+    if len(looks) < 2 or looks.keys() != gradients.keys():
+        return None
+    steps = set.intersection(*(set(own) for own in (*looks.values(), *gradients.values())))
+    for step in sorted(steps):
+        calls = {rank: own[step] for rank, own in looks.items()}
+        if any(len(own) != 1 or not own[0].factor > 0 for own in calls.values()):
+            continue
+        clips = {rank: own[0] for rank, own in calls.items()}
+        now = {rank: own[step] for rank, own in gradients.items()}
+        before = [now[rank] / clip.factor for rank, clip in clips.items()]
+        alike = all(isclose(one, before[0], rel_tol=APART) for one in before)
+        if alike and not all(isclose(n, now[min(now)], rel_tol=APART) for n in now.values()):
+            return ClippedApart(COMMON, step, clips)
     return None
 
 

@@ -1,8 +1,8 @@
 """Layers split over the ranks by hand (tensor parallel), and gradients of what all have in common
 that are not summed: `embedding` before the first split layer, `sequence` of which each rank
-normalises a part, `norms` alone of these, `group` the wrong one of 4 ranks; healthy: `right`,
-`summed` parts of a sequence, `mesh` of 4 ranks, `ensemble` of heads on one start, `split` alone,
-`experts` with an average"""
+normalises a part, `norms` alone of these, `group` the wrong one of 4 ranks, `clipped` by a norm of
+each rank's own; healthy: `right`, `summed` parts of a sequence, `mesh` of 4 ranks, `ensemble` of
+heads on one start, `split` alone, `experts` with an average"""
 
 import sys
 
@@ -132,6 +132,8 @@ def main() -> None:
         for parameter in model.parameters() if world > parts else ():
             dist.all_reduce(parameter.grad, group=averaged_over)
             parameter.grad /= 2
+        if HOW == "clipped":
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
         optimizer.step()
     dist.destroy_process_group()
 
