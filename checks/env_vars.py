@@ -3,8 +3,8 @@
 Looks at     NCCL_*, TORCH_*, TORCHELASTIC_*, GLOO_*, OMP_NUM_THREADS, CUDA_LAUNCH_BLOCKING,
              CUDA_DEVICE_ORDER, PYTORCH_ALLOC_CONF and the flags of PET_* in the environment;
              /etc/nccl.conf, ~/.nccl.conf, NCCL_CONF_FILE; whether there are GPUs, active InfiniBand
-             or RoCE ports, and the plugin of the network that NCCL_NET names; UCX_*, FI_* and
-             proxies are only recorded
+             or RoCE ports, and the plugin of the network that NCCL_NET names; with NCCL_ALGO the
+             version of NCCL; UCX_*, FI_* and proxies are only recorded
 Fails if     torch, NCCL or CUDA stops, hangs or can't be imported with a value; GLOO_SOCKET_IFNAME
              is written in NCCL's syntax; there are GPUs, and NCCL_GRAPH_FILE can't be read, it or
              NCCL_TOPO_FILE is no XML that NCCL knows, NCCL_NET=IB has no RDMA port, no plugin is
@@ -14,8 +14,9 @@ Warns if     a name has no effect; a value is silently misread or out of range; 
              deprecated; a line of nccl.conf does not set what it seems to; a watchdog or a fast
              path is disabled on hardware that has it; torch's heartbeat is below 30 s; on several
              nodes, no plugin is found for NCCL_NET_PLUGIN; the folder of NCCL_DEBUG_FILE, or a file
-             of LD_PRELOAD, is not there; NCCL_TOPO_FILE can't be read; NCCL_ALGO or NCCL_PROTO is
-             unknown, but there is one rank
+             of LD_PRELOAD, is not there; NCCL_TOPO_FILE can't be read; NCCL_ALGO leaves a
+             collective without an algorithm, unless NCCL is known to be older than 2.24; NCCL_ALGO
+             or NCCL_PROTO is unknown, but there is one rank
 Undecided    never: the environment is always there
 Not covered  whether interfaces exist (net.interface) and HCAs match (net.rdma); whether nodes agree
              (agree.env); whether a plugin works; proxies: c10d, NCCL, Gloo and torchrun's etcd
@@ -24,8 +25,8 @@ Seen as      "Invalid value for environment variable", "The value of TORCH_DISTR
              "Unable to find address for", "unsupported gloo device", "Failed to initialize any NET
              plugin", "Could not open XML graph file", "Attempt to use communicator before the
              previous operation returned ncclSuccess", "Unrecognized key … in CUDA allocator
-             config", "invalid device ordinal", a hang in init_process_group, a setting without any
-             effect
+             config", "invalid device ordinal", "no algorithm/protocol available for function", a
+             hang in init_process_group, a setting without any effect
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from preflight.check import Check, Context, Scope, Stage
-from preflight.domains.gpu.nccl_library import absent_preloads
+from preflight.domains.gpu.nccl_library import absent_preloads, expected_version
 from preflight.domains.gpu.nccl_plugins import NONE, no_plugin_because
 from preflight.domains.net.nccl_root import comm_id_problem
 from preflight.domains.net.rdma import rdma_ports
 from preflight.domains.params import c10d_bool, strtoll, switched_on
+from preflight.domains.settings.algorithms import collectives_without_algorithm, falls_back
 from preflight.domains.settings.collect import (
     Settings,
     collect_settings,
@@ -56,7 +58,7 @@ from preflight.domains.settings.variables import (
 )
 from preflight.expect import Expect
 from preflight.host import Host
-from preflight.humanize import plural
+from preflight.humanize import parties, plural
 from preflight.model import (
     Blame,
     Confidence,
@@ -166,6 +168,18 @@ FINDINGS = {
         text="set {name} to {wants!s}",
         status=(Status.FAIL, Status.WARN),
         explains=JOB,
+    ),
+    "algorithm-unavailable": FindingType(
+        headline="{name} leaves NCCL no algorithm for {missing}: NCCL 2.24 and later fail",
+        who="job author",
+        cause="an algorithm forced to tune all-reduce, or advice for NCCL before 2.24, which fell "
+        "back to Ring",
+        means="'no algorithm/protocol available for function {first}' and ncclInvalidUsage: DDP "
+        "starts with Broadcast, FSDP needs AllGather and ReduceScatter",
+        now="{now!r}",
+        text="remove it, or allow Ring for the rest: NCCL_ALGO={wants}",
+        status=WARN,
+        explains=("world.*",),
     ),
     "value-hangs": FindingType(
         headline="{name} has a value that makes the job hang: {means}",
@@ -362,6 +376,9 @@ def observe(host: Host, ctx: Context) -> Settings:
         comm_id=comm_id_problem(host),
         preloads=absent_preloads(host),
     )
+    if nccl_setting(host, "NCCL_ALGO"):
+        ctx.mark("version of NCCL")
+        settings = replace(settings, nccl=expected_version(host))
     plugin = nccl_setting(host, "NCCL_NET_PLUGIN")
     if not of_plugin(nccl_setting(host, "NCCL_NET")) and plugin.lower() in ("", NONE):
         return settings
@@ -422,7 +439,39 @@ def _judge(here: Subject, settings: Settings, topology: Topology) -> Iterator[Fo
             sure = Confidence.LIKELY
             goal = "a file that begins with an element"
             yield _finding(here, "file-malformed", of_file, saw, goal, confidence=sure)
+    yield from _judge_algorithm(here, counts, settings, topology.size)
     yield from _judge_switches(here, counts, settings, topology.several_nodes)
+
+
+def _judge_algorithm(
+    here: Subject, counts: Mapping[str, Variable], settings: Settings, ranks: int
+) -> Iterator[Found]:
+    """Collectives that have none of the algorithms which NCCL_ALGO allows. With one rank NCCL asks
+    for none; whether the job calls such a collective nobody knows before."""
+    algo = counts.get("NCCL_ALGO")
+    if not algo or ranks == 1 or not settings.gpus or settings.amd or falls_back(settings.nccl):
+        return
+    if algo.value == HIDDEN or find_bad_value(known_variables()[algo.name], algo.value):
+        return
+    missing = collectives_without_algorithm(algo.value)
+    if not missing:
+        return
+    listed = parties(missing)
+    saw = f"{_assignment(algo)}: no algorithm for {listed}"
+    saw += f" · NCCL {settings.nccl}" if settings.nccl else ""
+    fields = {"missing": listed, "first": missing[0], "wants": _with_ring(algo.value)}
+    goal = "not set, or Ring among the algorithms of every collective"
+    found = _finding(here, "algorithm-unavailable", algo, saw, goal, fields, Confidence.LIKELY)
+    older = () if settings.nccl else ("NCCL before 2.24, which falls back to Ring",)
+    yield found.with_(alternatives=older)
+
+
+def _with_ring(value: str) -> str:
+    """What to write instead: `ring;allreduce:tree` for `Tree`, which every NCCL from 2.24 on reads
+    as Ring for the others; with functions named in it, Ring for all."""
+    plain = ":" not in value and ";" not in value and not value.startswith("^")
+    # PAT is no algorithm of AllReduce
+    return f"ring;allreduce:{value.lower()}" if plain and value.lower() != "pat" else "ring,tree"
 
 
 def _judge_places(

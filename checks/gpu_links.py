@@ -1,24 +1,27 @@
 """Do the GPUs of a node have the same NVLink and P2P as their peers, and can NCCL use it?
 
-Looks at     NVLink lanes of every GPU (state, version, remote end), P2P status and topology level
-             of every pair by NVML; PCI bridges with their ACS settings, IOMMU groups, whether this
-             is a virtual machine; NvLinkDisable of the driver; NCCL_P2P_DISABLE, NCCL_P2P_LEVEL,
-             NCCL_IGNORE_DISABLED_P2P; of AMD's GPUs the XGMI of every pair, as KFD has it in /sys
+Looks at     NVLink lanes of every GPU (state, version, speed, remote end), P2P status and topology
+             level of every pair by NVML; PCI bridges with their ACS settings, IOMMU groups, whether
+             this is a virtual machine; NvLinkDisable and RegistryDwords of the driver;
+             NCCL_P2P_DISABLE, NCCL_P2P_LEVEL, NCCL_IGNORE_DISABLED_P2P; of AMD's GPUs the XGMI of
+             every pair, as KFD has it in /sys
 Fails if     GPUs with NVLink between them are not allowed to copy to each other, with which NCCL
              gives up; a GPU has no lane to its switch, where most of its model have; the driver
              hangs when its links are queried
 Warns if     a GPU has fewer lanes than most of its model here and on the other nodes, a pair fewer
-             than on the other nodes; no GPU of a board that joins them by NVLink has a lane that is
-             up, also where the driver was loaded with NvLinkDisable; a pair has no P2P where most
-             such pairs have; a translating IOMMU or ACS obstructs copies over PCIe on bare metal; a
-             GeForce claims P2P with a driver known to fail at it, or NCCL is set to use P2P that
-             the driver does not offer; a pair of AMD GPUs has no XGMI where most of its model have
-             it, here or between the same GPUs of the other nodes
+             than on the other nodes; a lane is slower than most lanes of its model in this node; no
+             GPU has a lane that is up, where their board joins them by NVLink, or another node has
+             lanes up and the driver here was loaded with NvLinkDisable or RMNvLinkEnable=0; a pair
+             has no P2P where most such pairs have; a translating IOMMU or ACS obstructs copies
+             over PCIe on bare metal; a GeForce claims P2P with a driver known to fail at it, or
+             NCCL is set to use P2P that the driver does not offer; a pair of AMD GPUs has no XGMI
+             where most of its model have it, here or between the same GPUs of the other nodes
 Undecided    nvidia-ml-py is not installed; NVML could not start or does not permit queries of links
 Not covered  whether data arrives, and how fast; lanes where no other node has GPUs of the model, or
-             there are at most two; ACS settings without root; P2P, IOMMU and ACS of virtual
-             machines, where the host decides; GPUs partitioned into instances; AMD's P2P over PCIe,
-             and slow XGMI (tested with copied file trees only)
+             there are at most two; lanes that are all slow alike, and speeds that the driver does
+             not tell; ACS settings without root; P2P, IOMMU and ACS of virtual machines, where the
+             host decides; GPUs partitioned into instances; AMD's P2P over PCIe, and slow XGMI
+             (tested with copied file trees only)
 Seen as      "P2P is disabled between NVLINK connected GPUs", "peer access is not supported between
              these two devices", the first all-reduce hangs while the GPUs show 100 % utilisation,
              it works with NCCL_P2P_DISABLE=1, half of the usual bandwidth
@@ -27,13 +30,13 @@ Seen as      "P2P is disabled between NVLINK connected GPUs", "peer access is no
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from preflight.check import Check, Context, Scope, Stage
 from preflight.domains import pci
 from preflight.domains.gpu import link_outliers, nvlink, nvml, vendor
 from preflight.domains.gpu.link_outliers import by_nvlink
-from preflight.domains.gpu.nvlink import GpuTopology, Pair
+from preflight.domains.gpu.nvlink import GpuTopology, LinkedGpu, Pair
 from preflight.domains.params import strtoll
 from preflight.domains.settings.nccl_conf import nccl_setting
 from preflight.expect import Expect
@@ -119,13 +122,32 @@ FINDINGS = {
     "nvlink-disabled": FindingType(
         headline="NVLink of {at} is switched off in the NVIDIA driver: {seen}",
         who="cluster administrator",
-        cause="NVreg_NvLinkDisable=1 in /etc/modprobe.d or on the kernel command line, once set "
-        "to debug, or for other GPUs",
+        cause="NVreg_NvLinkDisable=1 or RMNvLinkEnable=0 in NVreg_RegistryDwords, in "
+        "/etc/modprobe.d or on the kernel command line, once set to debug, or for other GPUs",
         means="no error: NCCL copies over PCIe, and collectives are several times slower",
         text="remove the option, rebuild the initramfs, reboot",
         commands=(
             Command(
-                "grep -rs NvLinkDisable /etc/modprobe.d /usr/lib/modprobe.d /proc/cmdline", "{node}"
+                "grep -rsiE 'NvLink(Disable|Enable|Control)' /etc/modprobe.d /usr/lib/modprobe.d "
+                "/proc/cmdline",
+                "{node}",
+            ),
+        ),
+        status=Status.WARN,
+    ),
+    "nvlink-slow": FindingType(
+        headline="NVLink of {at} is slow: {seen}",
+        cause="a lane that fell back to a lower speed in link training, a badly seated bridge or "
+        "board, another firmware or setting of this GPU",
+        means="no error: copies over this GPU's NVLink are slower, and every all-reduce waits for "
+        "it",
+        text="reset the GPUs or reboot; if the lane stays slow, compare the GPUs' VBIOS versions, "
+        "then reseat or replace the card or bridge",
+        commands=(
+            Command(
+                "nvidia-smi nvlink -s; nvidia-smi nvlink -e; dmesg | grep 'Xid.*74'; nvidia-smi "
+                "--query-gpu=index,vbios_version --format=csv",
+                "{node}",
             ),
         ),
         status=Status.WARN,
@@ -220,7 +242,8 @@ class GpuLinks:
     virtual   whether this is a virtual machine; None: nothing tells. amd: an AMD processor
     mask      CUDA_VISIBLE_DEVICES; disable, level, ignore: NCCL_P2P_DISABLE, NCCL_P2P_LEVEL and
               NCCL_IGNORE_DISABLED_P2P, empty when not set
-    disabled  the NVIDIA driver was loaded with NvLinkDisable; None: nothing tells
+    disabled  the NVIDIA driver was loaded with NVLink off; None: nothing tells. option: by which
+              setting, as /proc shows it
     make      the vendor; of AMD's GPUs a lane is a GPU that XGMI leads to, and there are no pairs
     """
 
@@ -233,6 +256,7 @@ class GpuLinks:
     ignore: str = ""
     make: str = vendor.NVIDIA
     disabled: bool | None = None
+    option: str = ""
 
 
 def observe(host: Host, ctx: Context) -> GpuLinks:
@@ -258,6 +282,7 @@ def observe(host: Host, ctx: Context) -> GpuLinks:
         raise CannotObserve(f"NVML does not tell: {', '.join(answer.refused)}")
     mask = host.environ.get("CUDA_VISIBLE_DEVICES")
     ctx.mark(nvlink.PARAMETERS)
+    off = nvlink.switched_off(host)
     return GpuLinks(
         joined=answer,
         virtual=pci.virtual_machine(host),
@@ -266,7 +291,8 @@ def observe(host: Host, ctx: Context) -> GpuLinks:
         disable=nccl_setting(host, "NCCL_P2P_DISABLE")[:TEXT],
         level=nccl_setting(host, "NCCL_P2P_LEVEL")[:TEXT],
         ignore=nccl_setting(host, "NCCL_IGNORE_DISABLED_P2P")[:TEXT],
-        disabled=nvlink.switched_off(host),
+        disabled=None if off is None else bool(off),
+        option=off or "",
     )
 
 
@@ -279,7 +305,10 @@ def judge(world: World[GpuLinks], expect: Expect) -> Iterator[Found]:
         alone = world.topology.ranks_on(here.node) == 1 and world.topology.launcher == "local"
         ranks = None if alone else len(here.ranks)
         if (id(seen), ranks) not in sound:  # most of ten thousand nodes are alike
-            found = list(_pairs(here, seen, _job_gpus(seen, ranks)))
+            found = [
+                *_slow_lanes(here, seen.joined),
+                *_pairs(here, seen, _job_gpus(seen, ranks)),
+            ]
             yield from found
             if not found:
                 sound.add((id(seen), ranks))
@@ -291,7 +320,7 @@ def _unlike_peers(world: World[GpuLinks]) -> Iterator[Found]:
     virtual = frozenset(key for key, seen in world.seen.items() if seen.virtual)
     fewer = link_outliers.missing_lanes(nodes, virtual)
     without = link_outliers.boards_without_lanes(nodes)
-    off = {key for key in without if world.seen[key].disabled}
+    off = _switched_off(world, nodes, without)
     for key, gpus in fewer.items():
         if key in off:
             continue
@@ -305,7 +334,7 @@ def _unlike_peers(world: World[GpuLinks]) -> Iterator[Found]:
             status=FAIL if none else WARN,
             sure=not none,
         )
-    for key, board in without.items():
+    for key, board in (without | off).items():
         if key in fewer and key not in off:
             continue
         gpus_here = [_gpu(world.subject(key), gpu.index) for gpu in board]
@@ -315,14 +344,17 @@ def _unlike_peers(world: World[GpuLinks]) -> Iterator[Found]:
         )
         goal = "lanes that are up: the board of this model joins all its GPUs by NVLink"
         if key in off:
-            saw = f"NvLinkDisable: 1 in {nvlink.PARAMETERS} · {has}"
-            yield _finding("nvlink-disabled", gpus_here, saw, goal, sure=True)
+            known = key in without
+            goal = goal if known else "lanes that are up, as on other nodes with this model"
+            option = world.seen[key].option or "NvLinkDisable: 1"
+            saw = f"{option} in {nvlink.PARAMETERS} · {has}"
+            yield _finding("nvlink-disabled", gpus_here, saw, goal, sure=known)
         else:
             others = (OFF,) * (world.seen[key].disabled is None) + (GUEST,) * (key in virtual)
             found = _finding("nvlink-down", gpus_here, has, goal, status=WARN)
             yield found.with_(alternatives=others)
     for key, pairs in link_outliers.missing_lanes_between(nodes).items():
-        if key not in fewer:
+        if key not in fewer and key not in off:
             saw = f"NVLink lanes between {' · '.join(pairs[:SHOWN])}"
             usual = "as many as on most nodes with these GPUs"
             yield _finding("nvlink-differs", [world.subject(key)], saw, usual)
@@ -330,6 +362,35 @@ def _unlike_peers(world: World[GpuLinks]) -> Iterator[Found]:
         saw = f"{_pair_names(odd)}: {odd[0].reason}"
         usual = "P2P, as between most pairs of this model"
         yield _finding("p2p-differs", _gpus(world.subject(key), odd), saw, usual)
+
+
+def _switched_off(
+    world: World[GpuLinks],
+    nodes: Mapping[str, GpuTopology],
+    without: Mapping[str, list[LinkedGpu]],
+) -> dict[str, list[LinkedGpu]]:
+    """The GPUs of nodes whose driver was loaded with NVLink off, where they would have it: by their
+    model, or as the same model has it on another node."""
+    off = {key for key, seen in world.seen.items() if seen.disabled}
+    if not off:
+        return {}
+    candidates = link_outliers.cards_without_lanes(nodes) | {**without}
+    return {key: gpus for key, gpus in candidates.items() if key in off}
+
+
+def _slow_lanes(here: Subject, joined: GpuTopology) -> Iterator[Found]:
+    """Lanes that are slower than the others of their model in this node, one finding per model."""
+    models: dict[str, list[link_outliers.SlowLanes]] = {}
+    for found in link_outliers.slow_lanes(joined):
+        models.setdefault(found.gpu.name, []).append(found)
+    for name, slow in models.items():
+        first = slow[0]
+        yield _finding(
+            "nvlink-slow",
+            [_gpu(here, found.gpu.index) for found in slow],
+            " · ".join(found.text for found in slow[:SHOWN]),
+            f"{first.usual} MB/s, as on {first.agreed} of {first.compared} lanes of {name} here",
+        )
 
 
 def _without_xgmi(world: World[GpuLinks]) -> Iterator[Found]:

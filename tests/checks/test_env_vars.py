@@ -23,6 +23,7 @@ BLOCKING = "NCCL_COMM_BLOCKING"
 EFA = "AWS Libfabric"
 ALLOC = "PYTORCH_CUDA_ALLOC_CONF"
 FAIL, WARN = Status.FAIL, Status.WARN
+NO_ALGORITHM = "algorithm-unavailable", WARN
 TWO_NODES = topology(4, size=8)
 
 
@@ -179,6 +180,31 @@ CASES = (
         "value-refused",
         WARN,
         topology=topology(1),
+    ),
+    Case(
+        "an algorithm of all-reduce only",
+        having({"NCCL_ALGO": "Tree"}, nccl="2.26.2", **H100),
+        "algorithm-unavailable",
+        WARN,
+        subject="n1 · NCCL_ALGO",
+    ),
+    Case("the same, of an unknown NCCL", having({"NCCL_ALGO": "nvls"}, gpus=8), *NO_ALGORITHM),
+    Case(
+        "the same, in a file", having({}, line("NCCL_ALGO", "CollnetChain"), gpus=2), *NO_ALGORITHM
+    ),
+    Case("all but the only one", having({"NCCL_ALGO": "^Ring"}, gpus=2), *NO_ALGORITHM),
+    Case("of one collective", having({"NCCL_ALGO": "allgather:tree"}, gpus=2), *NO_ALGORITHM),
+    Case("NCCL that falls back", having({"NCCL_ALGO": "Tree"}, nccl="2.21.5", **H100)),
+    Case("of one rank alone", having({"NCCL_ALGO": "Tree"}, gpus=1), topology=topology(1)),
+    Case("and no GPU, so no NCCL", having({"NCCL_ALGO": "Tree"})),
+    Case("RCCL's algorithms are its own", having({"NCCL_ALGO": "Tree"}, gpus=8, amd=True)),
+    *(
+        Case(f"NCCL_ALGO={value}", having({"NCCL_ALGO": value}, nccl="2.27.3", **H100))
+        for value in (
+            *("Ring", "ring", "Ring,Tree", "tree,RING", "^NVLS", "^nvls,nvlstree", "", "***"),
+            *("allreduce:tree", "ring;allreduce:tree", "allreduce:^tree", "allreduce:nvls;"),
+            "ring,collnetdirect;allreduce:tree,collnetdirect;broadcast:ring",
+        )
     ),
     Case("device order", having({"CUDA_DEVICE_ORDER": "FOO"}, gpus=1), "value-refused", FAIL),
     Case("device order, no GPU", having({"CUDA_DEVICE_ORDER": "FOO"}), "value-refused", WARN),
@@ -406,6 +432,36 @@ def test_value_place_and_meaning_are_said() -> None:
     (finding,) = judged(env_vars, case)
     assert finding.saw == r"NCCL_BUFFSIZE='4M\r' (/etc/nccl.conf line 12): NCCL reads 4"
     assert finding.expected == "a number of at least 4096"
+
+
+@pytest.mark.parametrize(
+    ("value", "missing", "wants"),
+    [
+        ("Tree", "Broadcast, Reduce, AllGather, ReduceScatter", "'ring;allreduce:tree'"),
+        ("NVLS,NVLSTree", "Broadcast, Reduce", "'ring;allreduce:nvls,nvlstree'"),
+        ("PAT", "Broadcast, Reduce, AllReduce", "ring,tree"),
+        ("^Ring", "Broadcast, Reduce", "ring,tree"),
+    ],
+)
+def test_the_collectives_without_an_algorithm_are_named(
+    value: str, missing: str, wants: str
+) -> None:
+    (finding,) = judged(env_vars, Case("", having({"NCCL_ALGO": value}, nccl="2.26.2", **H100)))
+    assert (
+        finding.saw
+        == f"NCCL_ALGO='{value}' (environment): no algorithm for {missing} · NCCL 2.26.2"
+    )
+    assert finding.advice.text.endswith(f"NCCL_ALGO={wants}")
+    assert finding.advice.now == "unset NCCL_ALGO"
+    assert not finding.alternatives
+    (unknown,) = judged(env_vars, Case("", having({"NCCL_ALGO": value}, **H100)))
+    assert unknown.alternatives == ("NCCL before 2.24, which falls back to Ring",)
+
+
+def test_a_value_that_nccl_refuses_is_one_finding() -> None:
+    for value in ("Tree2", "allgather:nvls,reducescatter:nvls", "Tree;allreduce:"):
+        (finding,) = judged(env_vars, Case("", having({"NCCL_ALGO": value}, **H100)))
+        assert finding.code == "value-refused"
 
 
 def test_what_torch_dies_of_explains_what_follows() -> None:

@@ -104,6 +104,45 @@ def bridged(*, pairs: int = 1, cards: int = 4, up: int = 12, **changes: object) 
     return node(tuple(made), **changes)  # type: ignore[arg-type]
 
 
+FULL, HALF = 26562, 13281
+"""MB/s of a lane of an H100, and of one at half of its speed."""
+
+
+def at_speed(
+    *those: tuple[int, int], speed: int = HALF, usual: int | None = FULL, count: int = 4
+) -> GpuLinks:
+    """An HGX board whose lanes have the usual speed, but `those`, (GPU, lane), another one."""
+    seen = switched(count)
+    gpus = (
+        replace(
+            gpu,
+            lanes=tuple(
+                replace(lane, speed=speed if (gpu.index, lane.number) in those else usual)
+                for lane in gpu.lanes
+            ),
+        )
+        for gpu in seen.joined.gpus
+    )
+    return replace(seen, joined=replace(seen.joined, gpus=tuple(gpus)))
+
+
+def every_lane(index: int) -> list[tuple[int, int]]:
+    return [(index, number) for number in range(18)]
+
+
+def renamed(seen: GpuLinks, name: str, *those: int) -> GpuLinks:
+    """The same with another model at these places."""
+    gpus = (replace(gpu, name=name) if gpu.index in those else gpu for gpu in seen.joined.gpus)
+    return replace(seen, joined=replace(seen.joined, gpus=tuple(gpus)))
+
+
+def unlinked(seen: GpuLinks) -> GpuLinks:
+    """The same GPUs without any lane, as the driver shows them with NVLink off."""
+    gpus = tuple(replace(gpu, lanes=()) for gpu in seen.joined.gpus)
+    return replace(seen, joined=replace(seen.joined, gpus=gpus), disabled=True, option=DWORD)
+
+
+DWORD = "RegistryDwords: RMNvLinkEnable=0x0"
 ROOT, UP = "0000:00:01.0", "0000:15:00.0"
 
 
@@ -161,6 +200,8 @@ def untold(seen: GpuLinks) -> GpuLinks:
     return replace(seen, joined=replace(seen.joined, refused=(nvlink.STATE,)))
 
 
+SLOW = at_speed((2, 7))
+
 HEALTHY = (
     Case("HGX H100", switched()),
     Case("HGX H100 under torchrun", switched(4), topology=TORCHRUN),
@@ -215,6 +256,30 @@ HEALTHY = (
     Case("links that NVML doesn't tell", untold(node((gpu(0), gpu(1))))),
     Case("an H100 and a display GPU", node((*hgx, gpu(3, "NVIDIA T400 4GB")))),
     Case("PCIe cards, and the driver's option", replace(wired(), disabled=True)),
+    Case("the driver's option, and lanes that are up", replace(switched(), disabled=True)),
+    case(
+        "the driver's option on two nodes without bridges",
+        dict.fromkeys(("n1", "n2"), unlinked(bridged())),
+    ),
+    case(
+        "the driver's option on a node with one card, bridges on another",
+        {"n1": bridged(), "n2": unlinked(bridged(cards=1))},
+    ),
+    Case("all lanes at full speed", at_speed()),
+    Case("all lanes are slow alike", at_speed(usual=HALF)),
+    Case("no speed is told", at_speed(usual=None)),
+    Case("one speed is told", at_speed((2, 7), usual=None)),
+    Case("a speed that is not told beside others", at_speed((2, 7), speed=0)),
+    Case("speeds that differ by less than 2 %", at_speed((2, 7), (1, 3), speed=26100)),
+    Case("one lane is faster", at_speed((2, 7), speed=2 * FULL)),
+    Case("two GPUs that differ", at_speed(*every_lane(1), count=2)),
+    Case("half of a board is slower", at_speed(*every_lane(1), *every_lane(2))),
+    Case(
+        "two models with speeds of their own",
+        renamed(at_speed(*every_lane(2), *every_lane(3)), "NVIDIA A100-SXM4-80GB", 2, 3),
+    ),
+    Case("two lanes in all", bridged(cards=2, up=1)),
+    Case("GPUs in instances", node(tuple(replace(g, mig=True) for g in SLOW.joined.gpus))),
     Case("one card of a bridged pair of pairs is laneless", node((*pair_of_a100, gpu(2, A100)))),
     Case("an SXM GPU of a guest", node((gpu(0),), virtual=True)),
 )
@@ -288,6 +353,43 @@ FAULTS = (
         WARN,
         subject="n3 · GPU 0",
     ),
+    Case(
+        "the same by a registry key",
+        unlinked(switched()),
+        "nvlink-disabled",
+        WARN,
+        subject="n1 · GPU 0",
+    ),
+    case(
+        "cards whose bridges are up on another node, and NVLink off here",
+        {"n1": bridged(), "n2": unlinked(bridged())},
+        "nvlink-disabled",
+        WARN,
+        subject="n2 · GPU 0",
+    ),
+    case(
+        "the same where it would be a bridge that most have",
+        {"n1": bridged(), "n2": bridged(), "n3": unlinked(bridged())},
+        "nvlink-disabled",
+        WARN,
+        subject="n3 · GPU 0",
+    ),
+    Case("one slow lane", SLOW, "nvlink-slow", WARN, subject="n1 · GPU 2"),
+    Case(
+        "all lanes of one GPU of four",
+        at_speed(*every_lane(3)),
+        "nvlink-slow",
+        WARN,
+        subject="n1 · GPU 3",
+    ),
+    Case(
+        "one slow lane of one GPU alone",
+        at_speed((0, 17), count=1),
+        "nvlink-slow",
+        WARN,
+        subject="n1 · GPU 0",
+    ),
+    case("on one node of two", {"n1": at_speed(), "n2": SLOW}, "nvlink-slow", WARN),
     case(
         "one GPU a node",
         {"n1": switched(1), "n2": switched(1), "n3": short(0, count=1)},
@@ -371,6 +473,24 @@ def test_a_lane_is_named() -> None:
     )
     assert finding.blame is Blame.NODE
     assert [str(s) for s in finding.subjects] == ["n1 · GPU 3", "n1 · GPU 5"]
+
+
+def test_a_slow_lane_is_named_with_both_speeds() -> None:
+    (finding,) = judged(gpu_links, Case("", at_speed((2, 7), (1, 0), (1, 3))))
+    assert finding.saw == "GPU 1: lanes 0, 3 at 13281 MB/s · GPU 2: lane 7 at 13281 MB/s"
+    assert finding.expected == f"26562 MB/s, as on 69 of 72 lanes of {H100} here"
+    assert [str(s) for s in finding.subjects] == ["n1 · GPU 1", "n1 · GPU 2"]
+    assert finding.blame is Blame.NODE
+
+
+def test_what_switches_nvlink_off_is_named() -> None:
+    (finding,) = judged(gpu_links, Case("", unlinked(switched(4))))
+    assert finding.saw == f"{DWORD} in {nvlink.PARAMETERS} · none of 4 {H100} has a link"
+    assert finding.confidence is Confidence.CERTAIN
+    both = {"n1": bridged(), "n2": unlinked(bridged())}
+    (finding,) = judged(gpu_links, case("", both))
+    assert finding.expected == "lanes that are up, as on other nodes with this model"
+    assert finding.confidence is Confidence.LIKELY
 
 
 def test_lanes_that_are_off_on_all_are_not_named() -> None:
@@ -505,6 +625,59 @@ def test_observe_a_board_with_switches(tmp_path: Path) -> None:
     assert seen.joined.pairs[0] == Pair(0, 1, 0, 0, 0, nvlink.SYSTEM)
     (finding,) = judged(gpu_links, Case("", seen))
     assert finding.saw == "GPU 2: link 4, 7 down, 16 of 18 lanes up"
+
+
+def test_observe_the_speed_of_lanes(tmp_path: Path) -> None:
+    machine(tmp_path, gpus=3)
+    scenario: dict[str, object] = {"links": 18, "field.164": FULL, "gpu1.field.164.7": HALF}
+    seen = observed(tmp_path, {**scenario, "gpu2.link4.state": 0}, gpus=3)
+    speeds = [[lane.speed for lane in gpu.lanes] for gpu in seen.joined.gpus]
+    assert speeds[0] == [FULL] * 18
+    assert speeds[1] == [FULL] * 7 + [HALF] + [FULL] * 10
+    assert speeds[2][4] is None, "a lane that is down has none"
+    slow = [f.saw for f in judged(gpu_links, Case("", seen)) if f.code == "nvlink-slow"]
+    assert slow == ["GPU 1: lane 7 at 13281 MB/s"]
+
+
+def test_observe_the_speed_of_lanes_with_an_old_driver(tmp_path: Path) -> None:
+    """It has a field for each of the first twelve lanes: 84-89 and 132-137 (nvml.h)."""
+    machine(tmp_path)
+    old = {f"field.{n}": 25781 for n in (*range(84, 90), *range(132, 138))}
+    seen = observed(tmp_path, {"links": 12, **old, "gpu1.field.137": 12890})
+    assert [lane.speed for lane in seen.joined.gpus[0].lanes] == [25781] * 12
+    assert seen.joined.gpus[1].lanes[11].speed == 12890
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        {"gpu1.hang.nvmlDeviceGetFieldValues": 1},
+        {"error.nvmlDeviceGetFieldValues": 999},
+        {"error.nvmlDeviceGetFieldValues": 13},
+        {"field.164": 0},
+    ],
+)
+def test_speeds_that_do_not_come_cost_nothing_else(
+    tmp_path: Path, trouble: dict[str, object]
+) -> None:
+    machine(tmp_path, gpus=3)
+    seen = observed(tmp_path, {"links": 18, "field.164": FULL, **trouble}, gpus=3)
+    assert [gpu.active for gpu in seen.joined.gpus] == [18] * 3
+    assert len(seen.joined.pairs) == 3
+    assert not any(lane.speed for gpu in seen.joined.gpus[1:] for lane in gpu.lanes)
+    assert not judged(gpu_links, Case("", seen))
+
+
+def test_observe_a_driver_with_nvlink_off(tmp_path: Path) -> None:
+    machine(tmp_path, gpus=4)
+    params = tmp_path / "proc/driver/nvidia/params"
+    params.write_text('NvLinkDisable: 0\nRegistryDwords: "RMNvLinkEnable=0x0"\n')
+    seen = observed(tmp_path, {"links": 0}, gpus=4)
+    assert (seen.disabled, seen.option) == (True, DWORD)
+    assert [f.code for f in judged(gpu_links, Case("", seen))] == ["nvlink-disabled"]
+    params.write_text('NvLinkDisable: 0\nRegistryDwords: "PeerMappingOverride=1;"\n')
+    seen = observed(tmp_path, {"links": 18}, gpus=4)
+    assert (seen.disabled, seen.option) == (False, "")
 
 
 def test_observe_bridges(tmp_path: Path) -> None:

@@ -416,6 +416,16 @@ VARIANTS = (
         args=("--level", "quick", "--only", "gpu.visible,gpu.health,gpu.links"),
     ),
     healthy(
+        "NVLink lanes that tell their speeds, a harmless registry key, Tree for all-reduce alone",
+        nproc=4,
+        gpus=4,
+        setup="printf 'NvLinkDisable: 0\\nRegistryDwords: \"PeerMappingOverride=1;\"\\n' "
+        "> /proc/driver/nvidia/params\n",
+        env={"NCCL_ALGO": "ring;allreduce:tree"},
+        scenario={"links": 18, "field.164": 26562, "gpu1.field.164.3": 26560},
+        args=("--level", "quick", "--only", "gpu.visible,gpu.links,env.vars"),
+    ),
+    healthy(
         "a DGX Station whose display card the mask leaves out",
         nproc=4,
         gpus=5,

@@ -1,11 +1,12 @@
-"""Finds GPUs and pairs with fewer links than their peers. Pure; two alone are no majority.
+"""Finds GPUs and pairs with fewer or slower links than peers. Pure; two alone are no majority.
 
-All functions take the topology of each node, and return what differs by node.
+All functions but slow_lanes take the topology of each node, and return what differs by node.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from preflight.domains.gpu import nvlink
@@ -13,7 +14,7 @@ from preflight.domains.gpu.nvlink import GpuTopology, LinkedGpu, Pair
 from preflight.domains.params import NVLINKED
 from preflight.frozen import dataclass
 from preflight.humanize import parties
-from preflight.inference import consensus
+from preflight.inference import MAJORITY_OF, consensus
 from preflight.model import each_once
 
 SHOWN = 6
@@ -88,6 +89,84 @@ def boards_without_lanes(
         if told and alike and down and NVLINKED.search(gpus[0].name):
             found[node] = gpus
     return found
+
+
+def cards_without_lanes(nodes: Mapping[str, GpuTopology]) -> dict[str, list[LinkedGpu]]:
+    """The GPUs of nodes without any lane that is up, of a model that has some on another node."""
+    linked: dict[str, set[str]] = {}
+    for node, joined in nodes.items():
+        for gpu in joined.gpus:
+            if gpu.active:
+                linked.setdefault(gpu.name, set()).add(node)
+    found = {}
+    for node, joined in nodes.items() if linked else ():
+        told = nvlink.STATE not in joined.refused
+        if told and not any(gpu.active for gpu in joined.gpus):
+            cards = [gpu for gpu in joined.gpus if gpu.whole and gpu.name and gpu.name in linked]
+            found[node] = cards if len(joined.gpus) > 1 else []
+    return {node: cards for node, cards in found.items() if cards}
+
+
+SAME = 0.02
+"""Of the larger one: speeds that differ by less are equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlowLanes:
+    """A GPU with active lanes that are slower than usual: lane -> speed in MB/s. `agreed` of the
+    `compared` lanes of its model in this node have the speed `usual`."""
+
+    gpu: LinkedGpu
+    speeds: Mapping[int, int]
+    usual: int
+    agreed: int
+    compared: int
+
+    @property
+    def text(self) -> str:
+        """`GPU 2: lanes 7, 9 at 13281 MB/s`."""
+        by_speed: dict[int, list[str]] = {}
+        for lane, speed in self.speeds.items():
+            by_speed.setdefault(speed, []).append(str(lane))
+        parts = (
+            f"lane{'s' * (len(lanes) > 1)} {parties(lanes, SHOWN)} at {speed} MB/s"
+            for speed, lanes in sorted(by_speed.items())[:SHOWN]
+        )
+        return f"GPU {self.gpu.index}: {', '.join(parts)}"
+
+
+def slow_lanes(joined: GpuTopology) -> list[SlowLanes]:
+    """GPUs of a node with lanes slower than the speed that more than half of the active lanes of
+    their model have here; none where there are fewer than three."""
+    models: dict[str, list[LinkedGpu]] = {}
+    for gpu in joined.gpus:
+        if gpu.name and gpu.whole:
+            models.setdefault(gpu.name, []).append(gpu)
+    found = []
+    for gpus in models.values():
+        told = [_speeds(gpu) for gpu in gpus]
+        counts = Counter(speed for speeds in told for speed in speeds.values())
+        if len(counts) < 2:  # all alike, or nothing is told
+            continue
+        near = {s: sum(n for t, n in counts.items() if _same(s, t)) for s in counts}
+        usual = max(near, key=lambda s: (near[s], counts[s], s))
+        compared = counts.total()
+        if compared < MAJORITY_OF or 2 * near[usual] <= compared:
+            continue
+        for gpu, speeds in zip(gpus, told, strict=True):
+            slow = {n: s for n, s in speeds.items() if s < usual and not _same(s, usual)}
+            if slow:
+                found.append(SlowLanes(gpu, slow, usual, near[usual], compared))
+    return found
+
+
+def _same(one: int, other: int) -> bool:
+    return abs(one - other) < SAME * max(one, other)
+
+
+def _speeds(gpu: LinkedGpu) -> dict[int, int]:
+    """Lane -> speed, of the active lanes that tell it."""
+    return {lane.number: lane.speed for lane in gpu.lanes if lane.active and lane.speed}
 
 
 def _down(gpu: LinkedGpu) -> set[int]:

@@ -59,6 +59,25 @@ def nccl_packages() -> dict[str, tuple[str, str]]:
     return found
 
 
+def expected_version(host: Host) -> str:
+    """The version of the NCCL that a process started here will load, `2.26.2`, without loading it:
+    of the Python package, or by the library's file name; empty where nothing tells."""
+    packages = nccl_packages() if host.live else {}
+    folders = {folder: PACKAGE for _, folder in packages.values()}
+    first = next(iter(libraries(host, folders=folders)), None)
+    if first is None:
+        return ""
+    if first.origin == PACKAGE:
+        versions = {version for version, _ in packages.values()}
+        return clip(versions.pop(), TEXT) if len(versions) == 1 else ""
+    try:
+        name = host.path(first.path).resolve().name
+    except (OSError, RuntimeError, ValueError):
+        return ""
+    found = re.fullmatch(r"libnccl\.so\.([0-9]{1,3}(?:\.[0-9]{1,3}){1,2})", name)
+    return found[1] if found else ""
+
+
 def absent_preloads(host: Host) -> tuple[str, ...]:
     """Entries of LD_PRELOAD that are paths to nothing; the linker goes on without them. `$LIB` and
     the like it fills in itself, and names without a / it looks for."""

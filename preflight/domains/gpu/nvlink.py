@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
@@ -66,6 +67,8 @@ P2P_LEVEL_NUMBERS = (NO_P2P, SINGLE, MULTIPLE, NODE, SYSTEM)
 """The same for the numbers that NCCL_P2P_LEVEL once had (src/graph/paths.cc, levelsOldToNew)."""
 
 STATE, P2P = "nvmlDeviceGetNvLinkState", "nvmlDeviceGetP2PStatus"
+WHOLE = (1, 2, 3, 5)
+"""nvml.h, nvmlValueType_t: the integers of at least 32 bits of which the low ones are uiVal."""
 REFUSALS = frozenset((4, 13))
 """nvml.h, nvmlReturn_t: no permission, and no such function in this driver."""
 
@@ -73,13 +76,14 @@ REFUSALS = frozenset((4, 13))
 @dataclass(frozen=True, slots=True)
 class Lane:
     """One link of a GPU. remote is the PCI address of what it leads to, empty when not told; kind
-    says what that is (0 a GPU, 1 a CPU, 2 a switch)."""
+    says what that is (0 a GPU, 1 a CPU, 2 a switch); speed is in MB/s, of an active lane only."""
 
     number: int
     active: bool
     version: int | None = None
     remote: str = ""
     kind: int | None = None
+    speed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +155,8 @@ class Pair:
 
 LEAST = 0.5
 """Seconds: calls about links take milliseconds each, once NVML has started."""
+SPEED_WAIT = 1.0
+"""Seconds at most for the speeds of all lanes; without them the rest still counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,10 +231,11 @@ def _read_all(host: Host, nvml: Any, mark: Callable[[str], None], until: float) 
             )
             level = _call_or_none(nvml, nvml.nvmlDeviceGetTopologyCommonAncestor, *both)
             pairs.append(Pair(one, other, read, write, nvlink, level))
+    mark("speed of the NVLink lanes")
     return GpuTopology(
         driver=str(driver or "")[:TEXT],
         count=count,
-        gpus=tuple(gpus),
+        gpus=_with_speeds(host, gpus, handles, until),
         pairs=tuple(pairs),
         refused=tuple(sorted(refused)),
     )
@@ -286,6 +293,66 @@ def _lanes(nvml: Any, handle: Any, refused: set[str]) -> list[Lane]:
     return found
 
 
+def _with_speeds(
+    host: Host, gpus: list[LinkedGpu], handles: list[Any], until: float
+) -> tuple[LinkedGpu, ...]:
+    """The GPUs with the speeds of their active lanes. A thread asks for them: a call that hangs
+    costs the speeds of this GPU and the next ones, and nothing else. It has a session of NVML of
+    its own, so that the other one can end before it; a thread that hangs ends with its worker.
+    """
+    found: dict[int, dict[int, int]] = {}
+    over = threading.Event()
+
+    def ask() -> None:
+        try:
+            with host.nvml() as nvml:
+                for gpu, handle in zip(gpus, handles, strict=True):
+                    if handle is not None and gpu.active:
+                        found[gpu.index] = _speeds(nvml, handle, gpu)
+        except Exception:  # noqa: BLE001  whatever it is, the speeds are only not told
+            pass
+        finally:
+            over.set()
+
+    if any(gpu.active for gpu in gpus):
+        threading.Thread(target=ask, daemon=True).start()
+        over.wait(min(SPEED_WAIT, max(LEAST, until - time.monotonic())))
+    told = dict(found)
+    return tuple(
+        replace(
+            gpu,
+            lanes=tuple(
+                replace(lane, speed=told[gpu.index].get(lane.number)) for lane in gpu.lanes
+            ),
+        )
+        if told.get(gpu.index)
+        else gpu
+        for gpu in gpus
+    )
+
+
+def _speeds(nvml: Any, handle: Any, gpu: LinkedGpu) -> dict[int, int]:
+    """Lane -> its speed in MB/s, of those that tell it. nvml.h: NVML_FI_DEV_NVLINK_GET_SPEED takes
+    the lane as scope; drivers without it have a field for each of the first twelve lanes."""
+    lanes = [lane.number for lane in gpu.lanes if lane.active]
+    asked = {(nvml.NVML_FI_DEV_NVLINK_GET_SPEED, lane): lane for lane in lanes}
+    speeds = _field_values(nvml, handle, asked)
+    if not speeds:
+        old = ((getattr(nvml, f"NVML_FI_DEV_NVLINK_SPEED_MBPS_L{n}", None), n) for n in lanes)
+        speeds = _field_values(nvml, handle, {(field, 0): n for field, n in old if field})
+    return speeds
+
+
+def _field_values(nvml: Any, handle: Any, asked: Mapping[tuple[int, int], int]) -> dict[int, int]:
+    """What NVML tells of `asked`, (field, scope) -> lane, in one call: whole numbers above 0."""
+    values = _call_or_none(nvml, nvml.nvmlDeviceGetFieldValues, handle, [*asked]) if asked else ()
+    return {
+        lane: int(value.value.uiVal)
+        for lane, value in zip(asked.values(), values or (), strict=False)
+        if value.nvmlReturn == 0 and value.valueType in WHOLE and value.value.uiVal
+    }
+
+
 def bridges_between(one: LinkedGpu, other: LinkedGpu) -> tuple[str, ...]:
     """The bridges on the way between two GPUs, below the one that they share; none where they
     share none: the root complex is on their way anyhow."""
@@ -303,13 +370,33 @@ def amd_cpu(host: Host) -> bool:
 PARAMETERS = "/proc/driver/nvidia/params"
 
 
-def switched_off(host: Host) -> bool | None:
-    """Whether the NVIDIA driver was loaded with NVreg_NvLinkDisable=1; None: it doesn't tell."""
+def switched_off(host: Host) -> str | None:
+    """The setting with which the NVIDIA driver was loaded and that switches NVLink off, such as
+    `NvLinkDisable: 1`; empty where there is none, None where the driver doesn't tell its settings.
+    """
+    told = None
     for line in host.lines(PARAMETERS, 256):
         name, _, value = line.partition(":")
-        if name.strip() == "NvLinkDisable":
-            return value.strip() == "1"
-    return None
+        name, value = name.strip(), value.strip()
+        if name == "NvLinkDisable":
+            told = told or (f"{name}: 1" if value == "1" else "")
+        elif name == "RegistryDwords" and (entry := _registry_off(value)):
+            told = told or f"{name}: {entry}"
+    return told
+
+
+def _registry_off(value: str) -> str:
+    """The entry of RegistryDwords, `"name=number;name=number"`, that switches NVLink off; empty
+    where none does. RMNvLinkEnable is a mask of lanes, bit 0 of RMNvLinkControl forces all off
+    (nvrm_registry.h of the open kernel modules); names in any case."""
+    for entry in value.strip('"')[:4096].split(";"):
+        name, sign, number = entry.strip().partition("=")
+        found, rest = strtoll(number.strip())
+        known, whole = name.strip().lower(), bool(sign and number.strip() and not rest)
+        none = known == "rmnvlinkenable" and found == 0
+        if whole and (none or (known == "rmnvlinkcontrol" and found & 1)):
+            return entry.strip()[:TEXT]
+    return ""
 
 
 def p2p_level_setting(disable: str, level: str) -> int | None:

@@ -52,6 +52,8 @@ class Settings:
     models       the GPUs' names, where the driver tells
     no_plugin why NCCL has no network plugin to load, where NCCL_NET names a network of one, or
               NCCL_NET_PLUGIN a plugin
+    nccl         the version of the NCCL that torch will load, where NCCL_ALGO is set and a Python
+                 package or the name of the library tells
     log_folder   of NCCL_DEBUG_FILE, where it is not there
     comm_id      why rank 0 could not listen at NCCL_COMM_ID here
     preloads     files that LD_PRELOAD names and that are not there
@@ -67,6 +69,7 @@ class Settings:
     models: tuple[str, ...] = ()
     amd: bool = False
     no_plugin: str = ""
+    nccl: str = ""
     log_folder: str = ""
     comm_id: str = ""
     preloads: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from preflight.domains.params import c10d_bool, strtoll
-from preflight.domains.settings import allocator
+from preflight.domains.settings import algorithms, allocator
 from preflight.domains.settings.variables import Known
 from preflight.sanitize import quoted
 from preflight.strenum import StrEnum
@@ -149,7 +149,6 @@ def _means_yes(value: str) -> bool:
     return value.strip().lower() in TRUE_WORDS
 
 
-ALGORITHMS = "Ring Tree CollnetChain CollnetDirect NVLS NVLSTree PAT"
 BOOLEAN = "0 or 1"
 PROTOCOLS = "LL LL128 Simple"
 
@@ -159,8 +158,8 @@ def _choices(words: str) -> Reader:
     allowed = frozenset(words.lower().split())
 
     def read(variable: Known, value: str) -> BadValue | None:
-        for entry in value.split(";"):
-            for word in entry.rpartition(":")[2].removeprefix("^").split(","):
+        for _, names in algorithms.entries(value):
+            for word in names.removeprefix("^").split(","):
                 if word and word.lower() not in allowed:
                     means = (
                         f"{quoted(word, 40)} is unknown: with two ranks NCCL 2.24 and later stop"
@@ -284,7 +283,7 @@ READERS: Mapping[str, Reader] = {
         _debug_level, "no level that NCCL knows: it logs nothing", f"one of {DEBUG_LEVELS}"
     ),
     "subsystems": _unless(_subsystem, "no subsystem that NCCL knows", "such as INIT,NET,GRAPH"),
-    "algorithms": _choices(ALGORITHMS),
+    "algorithms": _choices(algorithms.ALGORITHMS),
     "protocols": _choices(PROTOCOLS),
     "interfaces": _interfaces,
     "gloo-interfaces": _gloo_interfaces,

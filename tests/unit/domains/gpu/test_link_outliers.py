@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from preflight.domains.gpu.link_outliers import missing_lanes, pairs_without_xgmi
+from collections.abc import Iterable
+
+from preflight.domains.gpu.link_outliers import (
+    cards_without_lanes,
+    missing_lanes,
+    pairs_without_xgmi,
+    slow_lanes,
+)
 from preflight.domains.gpu.nvlink import SWITCH, GpuTopology, Lane, LinkedGpu
 
 
@@ -41,3 +48,45 @@ def test_pairs_that_xgmi_does_not_join() -> None:
     gpus = [joined(i, [n for n in range(4) if n != i and {i, n} != {1, 3}]) for i in range(4)]
     found = pairs_without_xgmi({"n1": GpuTopology(gpus=tuple(gpus))})
     assert [(one.index, other.index) for one, other in found["n1"]] == [(1, 3)]
+
+
+def at(index: int, speeds: Iterable[int | None], model: str = "H100") -> LinkedGpu:
+    lanes = (Lane(n, active=True, kind=SWITCH, speed=speed) for n, speed in enumerate(speeds))
+    return LinkedGpu(index, model, lanes=tuple(lanes))
+
+
+def test_a_slow_lane() -> None:
+    node = GpuTopology(gpus=(at(0, [100] * 4), at(1, [100, 50, 100, 25]), at(2, [100] * 4)))
+    (found,) = slow_lanes(node)
+    assert (found.gpu.index, found.speeds) == (1, {1: 50, 3: 25})
+    assert (found.usual, found.agreed, found.compared) == (100, 10, 12)
+    assert found.text == "GPU 1: lane 3 at 25 MB/s, lane 1 at 50 MB/s"
+
+
+def test_speeds_without_a_majority_tell_nothing() -> None:
+    for speeds in ([], [50], [100, 50], [100, 100, 50, 50], [100, 70, 50], [None, 0, 50, 100]):
+        assert slow_lanes(GpuTopology(gpus=(at(0, speeds),))) == [], speeds
+    assert len(slow_lanes(GpuTopology(gpus=(at(0, [100, 100, 50]),)))) == 1
+
+
+def test_speeds_that_are_nearly_equal_agree() -> None:
+    assert slow_lanes(GpuTopology(gpus=(at(0, [1000, 990, 981, 1000]),))) == []
+    (found,) = slow_lanes(GpuTopology(gpus=(at(0, [1000, 990, 981, 500]),)))
+    assert found.speeds == {3: 500}
+    assert found.agreed == 3
+
+
+def test_many_slow_lanes_are_counted() -> None:
+    gpus = (*(at(i, [100] * 18) for i in range(3)), at(3, [50] * 18))
+    (found,) = slow_lanes(GpuTopology(gpus=gpus))
+    assert found.text == "GPU 3: lanes 0, 1, 2, 3, 4, 5 and 12 more at 50 MB/s"
+
+
+def test_cards_whose_model_has_lanes_on_another_node() -> None:
+    up, dark = (GpuTopology(gpus=tuple(gpu(i, up=n) for i in range(2))) for n in (4, 0))
+    assert list(cards_without_lanes({"n1": up, "n2": dark})) == ["n2"]
+    assert cards_without_lanes({"n1": dark, "n2": dark}) == {}
+    half = GpuTopology(gpus=(gpu(0), gpu(1, up=0)))
+    assert cards_without_lanes({"n1": up, "n2": half}) == {}, "some lanes are up"
+    other = GpuTopology(gpus=tuple(gpu(i, up=0, model="A100") for i in range(2)))
+    assert cards_without_lanes({"n1": up, "n2": other}) == {}

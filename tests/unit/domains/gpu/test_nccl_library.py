@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from preflight.domains.gpu import nccl_library
 from preflight.domains.gpu.nccl_library import (
     PACKAGE,
     PRELOAD,
@@ -14,6 +15,7 @@ from preflight.domains.gpu.nccl_library import (
     Library,
     LoadedNccl,
     absent_preloads,
+    expected_version,
     libraries,
     loaded_nccl,
 )
@@ -36,6 +38,33 @@ def test_libraries_come_in_the_linkers_order(tmp_path: Path) -> None:
         Library("/cached/libnccl.so.2", SYSTEM),
         Library("/usr/lib64/libnccl.so.2", SYSTEM),
     )
+
+
+def test_the_version_of_a_library_that_is_not_loaded(tmp_path: Path) -> None:
+    host = Host(str(tmp_path), {"LD_LIBRARY_PATH": "/own"})
+    assert expected_version(host) == ""
+    for folder, name in (("usr/lib64", "libnccl.so.2.18.3"), ("own", "libnccl.so.2")):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / name).touch()
+    assert expected_version(host) == "", "the first one has no version in its name"
+    assert expected_version(Host(str(tmp_path))) == "2.18.3"
+    (tmp_path / "own/libnccl.so.2").unlink()
+    (tmp_path / "own/libnccl.so.2.26.2").touch()
+    (tmp_path / "own/libnccl.so.2").symlink_to("libnccl.so.2.26.2")
+    assert expected_version(host) == "2.26.2"
+
+
+def test_the_version_of_pythons_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/libnccl.so.2").touch()
+    packages = {"nvidia-nccl-cu12": ("2.21.5", "/site")}
+    monkeypatch.setattr(nccl_library, "nccl_packages", lambda: packages)
+    host = Host(str(tmp_path))
+    assert expected_version(host) == "", "of a copied tree nobody knows its Python"
+    host.live = True
+    assert expected_version(host) == "2.21.5"
+    packages["nvidia-nccl-cu13"] = ("2.27.3", "/site")
+    assert expected_version(host) == "", "one has overwritten the other"
 
 
 def test_a_process_without_nccl(tmp_path: Path) -> None:
