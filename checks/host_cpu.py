@@ -2,19 +2,22 @@
 
 Looks at     the CPUs that this process may use (mask and cpuset), the CPU quota of the cgroup and
              its ancestors, CPUs online, NUMA nodes and those of NVIDIA GPUs, OMP_NUM_THREADS,
-             OMP_PROC_BIND, OMP_PLACES, GOMP_CPU_AFFINITY, SLURM_CPUS_PER_TASK, the load average
+             OMP_PROC_BIND, OMP_PLACES, GOMP_CPU_AFFINITY, SLURM_CPUS_PER_TASK, the load average,
+             the kernel's clock source in /sys/devices/system/clocksource
 Fails if     a rank has fewer CPUs than `cpus_per_rank` expects
 Warns if     a mask, a cpuset or a quota leaves less than one CPU per rank (two where every rank has
              a GPU) on a machine that has more; a GPU machine has too few CPUs itself; OpenMP binds
              every rank to the same first CPU; ranks x OMP_NUM_THREADS is more than twice the CPUs;
              ranks x `loader_workers` is more than the CPUs; all GPUs are used, but the CPUs are on
-             another NUMA node than some of them
+             another NUMA node than some of them; the kernel's clock source is hpet, acpi_pm, pit,
+             jiffies or refined-jiffies, of which each reading is a system call, most of them slow
 Undecided    it can't be read which CPUs are allowed
 Not covered  a binding that the launcher sets for each rank after this check; CPUs kept busy by
              other jobs: the load average is shown, not judged
 Seen as      "This DataLoader will create 8 worker processes in total. Our suggested max number of
              worker in current system is 1", a DataLoader that freezes, GPU utilisation in bursts,
-             one CPU at 100 % and the others idle, nr_throttled of cpu.stat that grows
+             one CPU at 100 % and the others idle, nr_throttled of cpu.stat that grows,
+             read_hpet or acpi_pm_read at the top of `perf top`
 """
 
 from __future__ import annotations
@@ -54,6 +57,10 @@ WIDE_PLACES = ("sockets", "numa_domains", "ll_caches")
 BINDING_LAUNCHERS = ("slurm", "mpi")
 BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY")
 VALUE_MAX = 80  # characters of an environment variable that are kept
+# drivers/clocksource/acpi_pm.c, arch/x86/kernel/hpet.c, i8253.c, kernel/time/jiffies.c: no process
+# can read them without a system call, and but for jiffies each reading waits for a device
+SLOW_CLOCKS = ("hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies")
+CLOCKS = "/sys/devices/system/clocksource/clocksource0"
 
 FINDINGS = {
     "pinned": FindingType(
@@ -128,6 +135,25 @@ FINDINGS = {
         status=Status.WARN,
         explains=(),
     ),
+    "clock-source-slow": FindingType(
+        headline="reading the clock is slow on {at}: {seen}",
+        cause="a TSC that the kernel has marked unstable, mostly because of the BIOS, or "
+        "clocksource= on the kernel's command line",
+        means="'Marking TSC unstable' in the kernel's log, mostly; each reading of the clock is a "
+        "system call, and takes microseconds with hpet and acpi_pm, in place of about 25 ns; "
+        "torch, NCCL and Python read it all the time: launching kernels, profilers and data "
+        "loading are slower on this node, without an error",
+        text="look for 'Marking TSC unstable' in the kernel's log and update BIOS and firmware; "
+        "boot with tsc=reliable only where the vendor says so; in a virtual machine choose the "
+        "hypervisor's clock (kvm-clock, hyperv_clocksource_tsc_page, xen)",
+        commands=(
+            Command("dmesg -T | grep -iE 'tsc|clocksource'; cat /proc/cmdline", "the node"),
+            Command("grep . {clocks}/*_clocksource", "the node"),
+        ),
+        status=Status.WARN,
+        blame=Blame.NODE,
+        explains=(),
+    ),
 }
 
 
@@ -141,6 +167,8 @@ class Cpus:
     binding        the variables of BINDING that are set, bounded
     numa_all, numa_allowed   NUMA nodes that have CPUs, and those in which `allowed` lies
     gpus           device files of GPUs; gpu_nodes are the NUMA nodes of the NVIDIA GPUs
+    clock          what the kernel reads the time from, empty where it does not say; `clocks` are
+                   those that it could take
     """
 
     allowed: str
@@ -158,6 +186,8 @@ class Cpus:
     gpus: int
     gpu_nodes: tuple[int, ...]
     load: float | None
+    clock: str = ""
+    clocks: tuple[str, ...] = ()
 
     @property
     def worth(self) -> float:
@@ -192,6 +222,8 @@ def observe(host: Host, ctx: Context) -> Cpus:
         gpus=len(host.gpu_files()),
         gpu_nodes=tuple(sorted(n for n in nodes if n is not None and n >= 0)),
         load=_load(host),
+        clock=_line(host, f"{CLOCKS}/current_clocksource")[:VALUE_MAX],
+        clocks=tuple(_line(host, f"{CLOCKS}/available_clocksource")[:VALUE_MAX].split()),
     )
 
 
@@ -261,6 +293,16 @@ def judge(world: World[Cpus], expect: Expect) -> Iterator[Found]:
                 f"on {cpus.worth:g} CPUs",
                 expected=f"no more workers than CPUs{expect.aside('loader_workers')}",
                 fields={"workers": str(max(1, int(cpus.worth / ranks) - 1))},
+            )
+        if cpus.clock in SLOW_CLOCKS:
+            others = [clock for clock in cpus.clocks if clock != cpus.clock]
+            yield Found(
+                "clock-source-slow",
+                (here,),
+                saw=f"the kernel's clock source is {cpus.clock}"
+                + (f", also available: {', '.join(others)}" if others else ", none other is there"),
+                expected="one that a process reads without a system call, such as tsc",
+                fields={"clocks": CLOCKS},
             )
 
 

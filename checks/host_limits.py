@@ -3,7 +3,8 @@
 Looks at     /proc/self/limits, size and free space of /dev/shm, memory and pids of the cgroup and
              its ancestors, /proc/meminfo, vm.overcommit_memory, RDMA devices in
              /sys/class/infiniband and whether /dev/infiniband/uverbs* can be opened, CAP_IPC_LOCK,
-             signs of a container
+             signs of a container; what /dev/kmsg, where readable, has of full neighbour tables
+             (ARP), net.ipv4.neigh.default.gc_thresh3 and that of IPv6
 Fails if     locked memory is limited below 1 GiB while RDMA devices can be used; /dev/shm is
              missing, can't be written or has less than 10 MiB free per local rank; fewer than 64
              threads are left per rank; a process may open fewer than 128 files, or fewer than the
@@ -20,7 +21,8 @@ Warns if     /dev/shm is smaller than 1 GiB; a process may open fewer than 256 f
              its devices, or their mode keeps this user from opening them; a process may use less
              than a week of CPU time, less than 1 TiB of address space and 16 GiB of data beside
              GPUs (4 GiB without), or write files of less than 100 GiB; on several nodes, TCP may
-             buffer less than 64 KiB of a connection (net.ipv4.tcp_rmem, tcp_wmem)
+             buffer less than 64 KiB of a connection (net.ipv4.tcp_rmem, tcp_wmem); the kernel had
+             no room for another neighbour in its ARP table, or that of IPv6, in the last hour
 Undecided    /proc/self/limits can't be read
 Not covered  limits that the launcher changes after this check; communicators that only the script
              knows of; disk quotas (host.storage)
@@ -36,10 +38,13 @@ Seen as      "ibv_reg_mr failed", "ibv_create_qp failed: Cannot allocate memory"
 from __future__ import annotations
 
 import errno
+import re
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 
 from preflight.check import Check, Context, Scope, Stage
+from preflight.domains import kernel_log
 from preflight.domains.net.rdma import disabled_by, rdma_ports
 from preflight.domains.system import container
 from preflight.expect import Expect
@@ -115,6 +120,15 @@ DATA_AT_LEAST, DATA_PLENTY, DATA_BESIDE_CUDA = GIB, 4 * GIB, 16 * GIB
 FILE_AT_LEAST, FILE_PLENTY = SHM_PER_RANK, 100 * GIB
 # vm.overcommit_memory: what is not backed by memory and swap is refused (proc_sys_vm(5))
 NEVER_OVERCOMMIT = 2
+
+# net/core/neighbour.c, and before Linux 3.7 the two families for themselves; each message counts,
+# however many are suppressed
+TABLE_FULL = re.compile(
+    r"(?:(arp_cache|ndisc_cache|ipv4|ipv6): )?[Nn]eighbou?r table overflow", re.ASCII
+)
+LOG_SECONDS, LOG_RECENT = 0.5, 3600.0
+# its gc_thresh3 has to have room for all nodes and containers of the subnet
+NEIGHBOURS = 16384
 
 # its bit in CapEff (capabilities(7)): whoever has it may lock memory beyond the limit, as pods for
 # RDMA do; the kernel asks for it in the first user namespace only
@@ -236,6 +250,28 @@ FINDINGS = {
         status=Status.WARN,
         explains=("net.speed", "world.bandwidth", "world.gloo:slow", "world.nccl:slow"),
     ),
+    "arp-table-full": FindingType(
+        headline="{at} has no room for more neighbours: {seen}",
+        who="cluster administrator",
+        cause="a subnet with more nodes and containers than the kernel's default of 1024 "
+        "neighbours (ARP for IPv4, NDP for IPv6)",
+        means="'neighbor table overflow' in the kernel's log; new connections to nodes of the "
+        "same subnet fail with 'No buffer space available' or 'Invalid argument', or hang until a "
+        "timeout: some ranks reach the others, some do not",
+        now="sysctl -w net.{family}.neigh.default.gc_thresh3={third} "
+        "net.{family}.neigh.default.gc_thresh2={second} "
+        "net.{family}.neigh.default.gc_thresh1={first}   as root",
+        text="set gc_thresh1, gc_thresh2 and gc_thresh3 of net.ipv4.neigh.default and "
+        "net.ipv6.neigh.default in /etc/sysctl.d, on every node, to more than the neighbours that "
+        "it can have, for example to 4096, 8192 and 16384",
+        commands=(
+            Command("ip neigh | wc -l; sysctl net.{family}.neigh.default", "the node"),
+            Command("dmesg -T | grep 'table overflow'", "the node, as root"),
+        ),
+        status=Status.WARN,
+        blame=Blame.NODE,
+        explains=(),
+    ),
     "threads-low": FindingType(
         headline="{seen} on {at}: too few",
         cause="a small pids.max of the cgroup or `ulimit -u`",
@@ -300,6 +336,18 @@ FINDINGS = {
 
 
 @dataclass(frozen=True, slots=True)
+class FullTable:
+    """A table of neighbours (`family`: ipv4 or ipv6) that had no room left: how often the kernel
+    has said so since boot, how many seconds ago it did last, and how many neighbours there is room
+    for by now (gc_thresh3; None: not readable, as in a network namespace of its own)."""
+
+    family: str
+    count: int
+    age: float
+    room: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessLimits:
     """Soft limits; -1 is unlimited. Bytes but for files and threads. None: nothing says so.
 
@@ -318,6 +366,7 @@ class ProcessLimits:
     cpu_seconds, addresses, data, file_bytes    what one process may use of CPU time, of address
               space, of private memory, and write to one file
     buffers   variable -> bytes that TCP may buffer of one connection at most, where it says so
+    full      tables of neighbours that had no room left since boot, as far as the log can be read
     """
 
     memlock: int
@@ -345,6 +394,7 @@ class ProcessLimits:
     data: int = UNLIMITED
     file_bytes: int = UNLIMITED
     buffers: Mapping[str, int] = field(default_factory=dict)
+    full: tuple[FullTable, ...] = ()
 
 
 def observe(host: Host, ctx: Context) -> ProcessLimits:
@@ -390,6 +440,30 @@ def observe(host: Host, ctx: Context) -> ProcessLimits:
         addresses=soft.get("max address space", UNLIMITED),
         data=soft.get("max data size", UNLIMITED),
         file_bytes=soft.get("max file size", UNLIMITED),
+        full=_full_tables(host, ctx),
+    )
+
+
+def _full_tables(host: Host, ctx: Context) -> tuple[FullTable, ...]:
+    ctx.mark(kernel_log.KMSG)
+    up = kernel_log.uptime(host)
+    until, about = time.monotonic() + LOG_SECONDS, b" table overflow"
+    ages: dict[str, list[float]] = {}
+    try:
+        for age, text in kernel_log.kernel_log(host, up, until, about) if up else ():
+            if told := TABLE_FULL.search(text[: kernel_log.LINE]):
+                family = "ipv6" if told[1] in ("ndisc_cache", "ipv6") else "ipv4"
+                ages.setdefault(family, []).append(age)
+    except CannotObserve:
+        return ()
+    return tuple(
+        FullTable(
+            family,
+            len(of),
+            round(min(of), 1),
+            host.read_int(f"/proc/sys/net/{family}/neigh/default/gc_thresh3"),
+        )
+        for family, of in ages.items()
     )
 
 
@@ -597,6 +671,32 @@ def judge(world: World[ProcessLimits], expect: Expect) -> Iterator[Found]:
                 saw=" and ".join(f"{name} is at most {size(most)}" for name, most in low.items()),
                 expected=f"at least {size(BUFFER_LEAST)}",
             )
+        yield from _judge_neighbours(here, limits)
+
+
+def _judge_neighbours(here: Subject, limits: ProcessLimits) -> Iterator[Found]:
+    full = [table for table in limits.full if table.age < LOG_RECENT]
+    if not full:
+        return
+    said = []
+    for table in full:
+        times = f"{table.count} times, last " if table.count > 1 else ""
+        name = "the ARP table" if table.family == "ipv4" else "the neighbour table of IPv6"
+        room = "" if table.room is None else f", gc_thresh3 is {table.room}"
+        said.append(f"{name} was full ({times}{duration(table.age)} ago{room})")
+    third = max(NEIGHBOURS, 4 * min(full[0].room or 0, RANKS_MOST))
+    yield Found(
+        "arp-table-full",
+        (here,),
+        saw=" · ".join(said),
+        expected="no 'neighbor table overflow' in the kernel's log of the last hour",
+        fields={
+            "family": full[0].family,
+            "first": str(third // 4),
+            "second": str(third // 2),
+            "third": str(third),
+        },
+    )
 
 
 def _judge_process(here: Subject, limits: ProcessLimits) -> Iterator[Found]:

@@ -4,7 +4,8 @@ Looks at     TMPDIR (else TEMP, TMP, /tmp), the working directory, `checkpoint_d
              the file:// address in INIT_METHOD or DIST_URL: each is looked up, measured, written to
              (64 KiB, fsync, deleted again) by a separate process, so that a dead mount hides no
              other; HOME is only looked up, and whether ~/.triton can be written; TRITON_CACHE_DIR
-             and TORCHINDUCTOR_CACHE_DIR are tried, too, with the options of their mounts
+             and TORCHINDUCTOR_CACHE_DIR are tried, too, with the options of their mounts; what
+             /dev/kmsg, where readable, has of NFS servers from which something is mounted
 Fails if     a file system does not respond; its mount is broken; the checkpoint directory or the
              folder of the init file can't be written, nor TMPDIR and the working directory, where
              Python's tempfile tries last; less than 64 MiB or no inode is free
@@ -16,25 +17,32 @@ Warns if     TMPDIR does not exist, or it alone can't be written; the parent of 
              checkpoints of several nodes go to local disks; a named cache of compiled kernels can't
              be written; HOME does not exist; with GPUs: Triton can't make its cache in HOME; what
              torch.compile compiles would be loaded from a folder that is mounted noexec (no failure
-             with --strict: a hardened /tmp is a site's own choice)
+             with --strict: a hardened /tmp is a site's own choice); an NFS server did not respond
+             in the last hour, as the kernel's log says, and does not respond now
 Undecided    no process can be forked, or none got CPU time soon enough
-Not covered  throughput of the storage; the place of the training data; whether other nodes see the
-             same files; as root: the permissions of the job's user there
+Not covered  what the kernel's log says of Lustre and Ceph; throughput of the storage; the place of
+             the training data, unless its NFS server is known to be silent; whether other nodes see
+             the same files; as root: the permissions of the job's user there
 Seen as      a rank that hangs at start in state D, "Stale file handle", "No space left on device",
              "Disk quota exceeded", "No usable temporary directory found", "AF_UNIX path too long",
              "Parent directory does not exist" of torch.save, "Wait timeout" of a FileStore,
              "connectFullMesh failed" with addresses of an old run, "getcwd: cannot access parent
-             directories", "Intel oneMKL FATAL ERROR: Cannot load"
+             directories", "Intel oneMKL FATAL ERROR: Cannot load", "nfs: server filer not
+             responding, still trying", "blocked for more than 120 seconds"
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from preflight.check import Check, Context, Scope, Stage
+from preflight.domains import kernel_log
+from preflight.domains.kernel_log import NfsSilence, silent_nfs_servers
 from preflight.domains.system import container
 from preflight.domains.system.directories import (
     InitFileUrl,
@@ -43,10 +51,11 @@ from preflight.domains.system.directories import (
     init_file_url,
     probe_paths,
 )
+from preflight.domains.system.fs_probe import probe_in_children
 from preflight.expect import Expect
 from preflight.frozen import dataclass
-from preflight.host import Host
-from preflight.humanize import GIB, MIB, duration, size
+from preflight.host import Host, Mount
+from preflight.humanize import GIB, MIB, duration, parties, size
 from preflight.model import (
     Blame,
     CannotObserve,
@@ -79,6 +88,7 @@ CHECK = Check(
 PATIENCE = 0.75
 # seconds of a time limit below which a sound file system may not have answered yet
 SHORT = 1.0
+LISTED, SERVERS_ASKED = 3, 8
 # caches of compiled kernels, logs of torchrun and a few batches of temporary files
 SPACE_LEFT = 64 * MIB
 # sockets and logs of each rank
@@ -93,6 +103,11 @@ LOCAL = ("tmpfs", "ramfs", "overlay", "ext2", "ext3", "ext4", "xfs", "btrfs", "z
 WARN = Status.WARN
 FULL = ("ENOSPC", "EDQUOT")
 DENIED = ("EACCES", "EPERM")
+LOG_SECONDS = 0.3
+# seconds for which what the kernel logged of an NFS server counts: a request that goes on trying
+# says so once, and again when it is answered; one that has given up never says that the server is
+# back, but those after it say so, too
+LOG_RECENT, GAVE_UP_RECENT = 3600.0, 600.0
 # what a mount says whose server or daemon is gone
 BROKEN = ("ESTALE", "ENOTCONN", "EIO", "ETIMEDOUT", "EHOSTDOWN", "ENODEV", "ESHUTDOWN")
 
@@ -109,6 +124,23 @@ FINDINGS = {
             Command("umount -f -l {mount}", "the node", "every process that uses the mount"),
         ),
         blame=Blame.NODE,
+    ),
+    "nfs-not-responding": FindingType(
+        headline="{at} gets no answer from an NFS server: {seen}",
+        cause="an NFS server that is down or overloaded, or a network that drops the packets of "
+        "this node",
+        means="'nfs: server … not responding, still trying' in the kernel's log; a rank that "
+        "reads its data or saves a checkpoint there hangs in state D until the server responds, "
+        "and the other ranks wait for it; on a soft mount it gets 'Input/output error'",
+        text="check that the server is up and that {node!s} reaches it; if the folder responds "
+        "now, the job may start",
+        commands=(
+            Command("timeout -s KILL 5 stat -f {mount}", "the node"),
+            Command("dmesg -T | grep 'nfs: server'", "the node, as root"),
+        ),
+        status=WARN,
+        blame=Blame.UNKNOWN,
+        explains=(),
     ),
     "mount-broken": FindingType(
         headline="{seen}, on {at}",
@@ -332,11 +364,22 @@ Fault = tuple[Found, ProbedPath]
 
 
 @dataclass(frozen=True, slots=True)
+class SilentServer:
+    """An NFS server that did not respond, with one place where it is mounted; `answers`: it does
+    respond by now."""
+
+    point: str
+    logged: NfsSilence
+    answers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class NodeStorage:
     """TMPDIR is the first of `places`. short_sockets: Python itself leaves a TMPDIR that is too
     long for sockets. for_other: this is root's look at what a job of another user will write.
     inside: the kind of container that this is, or empty. gpus: there are GPUs, for which Triton
-    compiles; triton_elsewhere: its cache is not below HOME."""
+    compiles; triton_elsewhere: its cache is not below HOME. nfs_silent: the NFS servers that did
+    not respond, as far as the kernel's log says, and that are mounted here."""
 
     places: tuple[ProbedPath, ...]
     init: InitFileUrl | None
@@ -345,6 +388,7 @@ class NodeStorage:
     inside: str = ""
     gpus: bool = False
     triton_elsewhere: bool = False
+    nfs_silent: tuple[SilentServer, ...] = ()
 
 
 def observe(host: Host, ctx: Context) -> NodeStorage:
@@ -371,7 +415,55 @@ def observe(host: Host, ctx: Context) -> NodeStorage:
         inside=container.kind(host),
         gpus=bool(host.gpu_files()),
         triton_elsewhere=any(host.environ.get(n) for n in ("TRITON_CACHE_DIR", "TRITON_HOME")),
+        nfs_silent=_nfs_silent(host, ctx, found),
     )
+
+
+def _nfs_silent(
+    host: Host, ctx: Context, places: tuple[ProbedPath, ...]
+) -> tuple[SilentServer, ...]:
+    """The log is read only where something is mounted from a server, and a server that is mounted
+    nowhere here any more is no business of the job's. The others are asked whether they respond
+    now: where nobody was left to be answered, the kernel has not said OK."""
+    try:
+        mounted = {name: m.point for m in host.mounts() if (name := _server(m))}
+    except CannotObserve:
+        return ()
+    ctx.mark(kernel_log.KMSG)
+    logged = silent_nfs_servers(host, LOG_SECONDS) if mounted else ()
+    silent = [one for one in logged if one.server in mounted][-SERVERS_ASKED:]
+    hang = {_server(place.mount) for place in places if place.state}
+    ask = [one.server for one in silent if one.server not in hang]
+    ctx.mark("asking NFS servers")
+    seconds = ctx.seconds * (1 - PATIENCE if hang else PATIENCE) / 2
+    work = [functools.partial(_ask, host, mounted[server]) for server in ask]
+    try:
+        answers = zip(ask, probe_in_children(work, seconds), strict=True)
+    except OSError:
+        return ()
+    # state R: no CPU was left to ask
+    answer = {
+        server: bool(said.facts.get("answers")) or said.state == "R" for server, said in answers
+    }
+    return tuple(
+        SilentServer(escaped(mounted[one.server]), one, answer.get(one.server, False))
+        for one in silent
+    )
+
+
+def _ask(host: Host, point: str) -> Iterator[tuple[str, Any]]:
+    """NFS keeps nothing of statfs, so that each is a question to the server."""
+    try:
+        host.space(point)
+        yield "answers", True
+    except CannotObserve:
+        yield "answers", False
+
+
+def _server(mount: Mount | None) -> str:
+    """The server of `filer:/home` or `[fd00::7]:/home`, as the kernel names it; empty: none."""
+    server, colon, _ = (mount.source if mount else "").partition(":/")
+    return server.removeprefix("[").removesuffix("]") if colon else ""
 
 
 def judge(world: World[NodeStorage], expect: Expect) -> Iterator[Found]:
@@ -385,6 +477,7 @@ def judge(world: World[NodeStorage], expect: Expect) -> Iterator[Found]:
                 more = {"alternatives": (USED[found.code],)}
                 sure = Confidence.POSSIBLE
             yield found.with_(confidence=sure, fields=_fields(here, place), **more)
+        yield from _not_responding(here, storage)
 
     yield from world.found(of_node)
 
@@ -403,7 +496,7 @@ def _fields(here: Subject, place: ProbedPath) -> dict[str, str]:
 
 
 def _faults(here: Subject, storage: NodeStorage, expect: Expect, several: bool) -> Iterator[Fault]:
-    yield from _dead_mounts(here, storage.places)
+    yield from _dead_mounts(here, storage)
     for place in storage.places:
         if place.state == "R" or _dead(place):
             continue
@@ -464,10 +557,11 @@ def _dead(place: ProbedPath) -> bool:
     return (bool(place.state) and place.state != "R" and not slow) or place.errno in BROKEN
 
 
-def _dead_mounts(here: Subject, all_places: tuple[ProbedPath, ...]) -> Iterator[Fault]:
+def _dead_mounts(here: Subject, storage: NodeStorage) -> Iterator[Fault]:
     """One fault a mount, however many places lie on it."""
     dead: dict[tuple[bool, str], list[ProbedPath]] = {}
-    for place in all_places:
+    logged = {one.logged.server: one.logged for one in storage.nfs_silent}
+    for place in storage.places:
         if _dead(place):
             where = place.mount.point if place.mount else place.path
             dead.setdefault((bool(place.state), where), []).append(place)
@@ -478,7 +572,48 @@ def _dead_mounts(here: Subject, all_places: tuple[ProbedPath, ...]) -> Iterator[
             saw += f"no answer in {duration(first.waited)} while {first.doing}"
             saw += f" (state {first.state}{' in ' * bool(first.wchan)}{first.wchan})"
         code = "stalled" if silent else "mount-broken"
-        yield Found(code, (here,), saw, "an answer within milliseconds"), first
+        found = Found(code, (here,), saw, "an answer within milliseconds")
+        one = logged.get(_server(first.mount))
+        yield found.with_(evidence=_said_by_kernel(one) if one else ()), first
+
+
+def _said_by_kernel(one: NfsSilence) -> tuple[str, ...]:
+    words = f"in the kernel's log: nfs: server {one.server} {_words(one)}"
+    return (words, *([f"after it: {one.blocked}"] if one.blocked else []))
+
+
+def _words(one: NfsSilence) -> str:
+    """`not responding, still trying (3 times, last 2 min ago)`."""
+    ages = {"still trying": one.trying, "timed out": one.gave_up}
+    says, age = min(((s, a) for s, a in ages.items() if a is not None), key=lambda e: e[1])
+    times = f"{one.count} times, last " if one.count > 1 else ""
+    return f"not responding, {says} ({times}{duration(age)} ago)"
+
+
+def _not_responding(here: Subject, storage: NodeStorage) -> Iterator[Found]:
+    """Those of which a folder of the job hangs are told of already."""
+    hang = {_server(place.mount) for place in storage.places if _dead(place)}
+    silent = [
+        one
+        for one in storage.nfs_silent
+        if not one.answers
+        and one.logged.server not in hang
+        and (
+            (one.logged.trying is not None and one.logged.trying < LOG_RECENT)
+            or (one.logged.gave_up is not None and one.logged.gave_up < GAVE_UP_RECENT)
+        )
+    ]
+    if silent:
+        said = [f"{s.logged.server} {_words(s.logged)}, mounted at {s.point}" for s in silent]
+        yield Found(
+            "nfs-not-responding",
+            (here,),
+            saw=parties(said, LISTED),
+            expected="'nfs: server … OK' in the kernel's log since, or an answer now",
+            confidence=Confidence.LIKELY,
+            fields={"node": here.node, "mount": silent[0].point},
+            evidence=tuple(line for s in silent[:LISTED] for line in _said_by_kernel(s.logged)[1:]),
+        )
 
 
 def _space(here: Subject, place: ProbedPath, expect: Expect) -> Iterator[Fault]:

@@ -25,7 +25,8 @@ Warns if     some of several HCAs of one model can't be opened; a few ports of o
              RoCE v1; nodes have RoCE with different MTUs, or fewer HCAs than others; no module
              gives HCAs access to GPU memory, or it has, and ACS or a translating IOMMU sends what
              an HCA and a GPU below one PCI switch have for each other through the CPU; error
-             counters grow; packets are lost and sent again;
+             counters grow; packets are lost and sent again; the kernel logged that the PCIe slot of
+             an HCA that NCCL uses offers too little power;
              the link of one port has gone down or been retrained often since boot, or it has
              counted thousands of errors without ever going down, others like it here have not; HCAs
              of one make have different firmware
@@ -52,7 +53,7 @@ from typing import Any
 from preflight.check import Check, Context, Scope, Stage
 from preflight.domains import kernel_log, pci
 from preflight.domains.gpu import nvlink, nvml
-from preflight.domains.kernel_log import mlx5_errors, read_device_errors
+from preflight.domains.kernel_log import mlx5_errors, mlx5_power, read_device_errors
 from preflight.domains.net import gpudirect, hca_selection, rdma
 from preflight.domains.net.gpudirect import GpuPath
 from preflight.domains.net.hca_selection import NodeRdma
@@ -96,6 +97,10 @@ CHECK = Check(
 LOG_SECONDS = 0.5
 RECENT = 3600.0
 """Seconds: an HCA with an older error may have been repaired since without a word in the log."""
+
+SOLDERED = 4
+"""Lanes: HCAs with so few are soldered to the board, as in a DGX Spark, whose log has this of each
+of them while they run at full rate; NVIDIA calls it benign there."""
 
 BETWEEN = 0.3
 """Seconds between the two looks at the error counters."""
@@ -141,6 +146,26 @@ FINDINGS = {
         text="exclude this node; power-cycle it; if it comes back, update the firmware of the HCA "
         "or replace it",
         commands=(Command("dmesg -T | grep mlx5_core", "the node, as root"),),
+    ),
+    "slot-power-low": FindingType(
+        headline="the PCIe slot of HCA {at} offers too little power",
+        who=OPERATOR,
+        cause="a slot or riser that offers less than 75 W, a power limit in the BIOS, or a card "
+        "whose auxiliary power cable is missing",
+        means="the HCA may keep its transceivers off, run slower or stop under load: a lower bus "
+        "bandwidth on this node, or 'Got completion from peer … with status=12'",
+        text="check SlotPowerLimit in lspci -vv, reseat the card or put it into a slot with 75 W, "
+        "and update the BIOS and the firmware of the HCA; if its bandwidth is that of the others, "
+        "the job may start",
+        commands=(
+            Command("dmesg -T | grep 'the PCIe slot'", "the node, as root"),
+            Command(
+                "lspci -vv -s $(basename $(readlink /sys/class/infiniband/{device}/device))",
+                "the node, as root",
+            ),
+        ),
+        status=Status.WARN,
+        explains=(),
     ),
     "device-closed": FindingType(
         headline="the job has no permission to open HCA {at}",
@@ -504,7 +529,7 @@ def observe(host: Host, ctx: Context) -> NodeRdma:
         nccl_setting(host, "NCCL_IB_ROCE_VERSION_NUM"),
     )
     ctx.mark(kernel_log.KMSG)
-    dead = read_device_errors(host, LOG_SECONDS, mlx5_errors, about=b"mlx5_core ")
+    logged = read_device_errors(host, LOG_SECONDS, mlx5_errors, mlx5_power, about=b"mlx5_core ")
     return NodeRdma(
         ports=tuple(
             replace(
@@ -527,7 +552,8 @@ def observe(host: Host, ctx: Context) -> NodeRdma:
         peering=_peering(host) if nvidias else None,
         inside=inside,
         apart=round(apart, 3),
-        dead=dead,
+        dead=tuple(one for one in logged if one.fatal),
+        underpowered=tuple(one for one in logged if not one.fatal),
         paths=paths,
         virtual=pci.virtual_machine(host),
         gdr_level=nccl_setting(host, "NCCL_NET_GDR_LEVEL")[:LEVEL_KEPT],
@@ -561,6 +587,7 @@ def judge(world: World[NodeRdma], expect: Expect) -> Iterator[Found]:
                 _judge_down(down, fabrics, seen, port, several)
         yield from down.findings()
         yield from _judge_dead(here, seen)
+        yield from _judge_power(here, seen)
         yield from _judge_closed(here, seen)
         yield from _judge_rate(here, fabrics, seen)
         yield from _judge_pcie(here, seen)
@@ -878,6 +905,19 @@ def _judge_dead(here: Subject, seen: NodeRdma) -> Iterator[Found]:
                 saw = f"mlx5_core {one.bus}: {one.words} · {times}{duration(one.age)} ago"
                 dead.add(port, "hca-dead", saw, "an HCA whose firmware responds")
     yield from dead.findings()
+
+
+def _judge_power(here: Subject, seen: NodeRdma) -> Iterator[Found]:
+    """Each function of a card says it for itself, of the same slot."""
+    weak = _PortFindings(here)
+    of_card = {one.bus.rpartition(".")[0]: one for one in reversed(seen.underpowered)}
+    for port in seen.ports:
+        used = (seen.concerned and port in seen.preferred) or seen.claims(port)
+        one = of_card.get(port.card) if used and port.card and not port.virtual else None
+        if one and not 0 < port.lanes_max <= SOLDERED:
+            saw = f"mlx5_core {one.bus}: {one.words}"
+            weak.add(port, "slot-power-low", saw, "a slot with the power that the card asks for")
+    yield from weak.findings()
 
 
 def _judge_closed(here: Subject, seen: NodeRdma) -> Iterator[Found]:

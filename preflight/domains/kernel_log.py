@@ -1,5 +1,5 @@
-"""Reads the kernel's log, and what stands in it of any PCI device: errors of its link, and of the
-firmware of an mlx5 HCA.
+"""Reads the kernel's log, and what stands in it of any PCI device (errors of its link, of the
+firmware and the power of an mlx5 HCA) and of NFS servers that do not respond.
 
 /dev/kmsg advertises what the kernel still keeps since boot. Who may not read it
 (kernel.dmesg_restrict, most containers) gets that as the answer; nothing is concluded from it.
@@ -11,7 +11,9 @@ import errno
 import os
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from preflight.frozen import dataclass
 from preflight.host import Host
@@ -50,6 +52,24 @@ MLX5_DEAD = re.compile(
     re.ASCII,
 )
 MLX5_WELL = re.compile(r"health recovery succeeded|Recovery succeeded", re.ASCII)
+# drivers/net/ethernet/mellanox/mlx5/core/events.c: what the firmware says of the slot's power, when
+# the driver starts and again whenever that changes
+MLX5_POWER = re.compile(
+    r"Detected insufficient power on the PCIe slot \(([0-9]{1,5})W\)|"
+    r"PCIe slot advertised sufficient power|PCIe slot power capability was not advertised",
+    re.ASCII,
+)
+# net/sunrpc/clnt.c: each request says once that it waits, and once that it has been answered; one
+# of a soft mount gives up, and nothing ever says that the server is back
+NFS = re.compile(
+    r"(?:RPC: )?nfs: server (\S{1,255}) (OK|not responding, (?:still trying|timed out))", re.ASCII
+)
+GAVE_UP = "timed out"
+# kernel/hung_task.c
+BLOCKED = re.compile(r"INFO: task .{1,64}:[0-9]{1,10} blocked for more than [0-9]{1,8} seconds")
+BURST, BURST_SECONDS = 10, 5.0
+"""How often in how many seconds the kernel says that servers are back (DEFAULT_RATELIMIT_BURST,
+DEFAULT_RATELIMIT_INTERVAL); it suppresses the rest, which may be of any server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +112,62 @@ def mlx5_errors(text: str) -> DeviceError | None:
     return None
 
 
+def mlx5_power(text: str) -> DeviceError | None:
+    """A line about the power that the PCIe slot of an HCA of NVIDIA's offers; without words where
+    it is enough, or where the slot does not say."""
+    told = MLX5.search(text)
+    power = MLX5_POWER.search(told[2]) if told else None
+    if not told or not power:
+        return None
+    words = f"insufficient power on the PCIe slot ({power[1]} W)" if power[1] else ""
+    return DeviceError(told[1], words, False, 1, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class NfsSilence:
+    """An NFS server, as its mounts name it, that has not responded and since then was not said to
+    be OK: how many requests said so, how many seconds ago the last one did that goes on trying, and
+    the last one that gave up (None: none did), and what the kernel said afterwards of a process
+    that hangs, of any cause."""
+
+    server: str
+    count: int = 0
+    trying: float | None = None
+    gave_up: float | None = None
+    blocked: str = ""
+
+
+def silent_nfs_servers(host: Host, seconds: float) -> tuple[NfsSilence, ...]:
+    """The NFS servers that do not respond, as far as the kernel's log says; nothing where it can't
+    be read to its end in time."""
+    up = uptime(host)
+    silent: dict[str, NfsSilence] = {}
+    answered: deque[float] = deque(maxlen=BURST)
+    about = (b"nfs: server ", b" blocked for more than ")
+    try:
+        log = kernel_log(host, up, time.monotonic() + seconds, about) if up else ()
+        for age, text in log:
+            if told := NFS.match(text[:LINE]):
+                server, says = told[1], told[2]
+                before = silent.pop(server, NfsSilence(server))
+                if says == "OK":
+                    answered.append(age)
+                    if len(answered) == BURST and answered[0] - age < BURST_SECONDS:
+                        silent.clear()
+                    continue
+                now = replace(before, count=before.count + 1)
+                ago = round(age, 1)
+                gone = says.endswith(GAVE_UP)
+                silent[server] = replace(now, gave_up=ago) if gone else replace(now, trying=ago)
+            elif hung := BLOCKED.match(text[:LINE]):
+                silent = {name: replace(one, blocked=hung[0]) for name, one in silent.items()}
+            while len(silent) > KEPT:
+                del silent[next(iter(silent))]
+    except CannotObserve:
+        return ()
+    return tuple(silent.values())
+
+
 class ErrorTally:
     """Counts the errors of each device and kind; what has recovered is forgotten."""
 
@@ -112,17 +188,19 @@ class ErrorTally:
 
 
 def read_device_errors(
-    host: Host, seconds: float, find: Callable[[str], DeviceError | None], about: bytes = b""
+    host: Host, seconds: float, *find: Callable[[str], DeviceError | None], about: bytes = b""
 ) -> tuple[DeviceError, ...]:
-    """What `find` sees in the log of each device, in lines with `about` in them; nothing where it
-    can't be read to its end in time."""
+    """What each of `find` sees in the log of each device, in lines with `about` in them; nothing
+    where it can't be read to its end in time. A recovery of which one of them tells undoes what the
+    same one has seen before."""
     up = uptime(host)
     tally = ErrorTally()
     try:
         log = kernel_log(host, up, time.monotonic() + seconds, about) if up else ()
         for age, text in log:
-            if found := find(text[:LINE]):
-                tally.add(found, age, "")
+            for kind, look in enumerate(find):
+                if found := look(text[:LINE]):
+                    tally.add(found, age, str(kind))
     except CannotObserve:
         return ()
     return tally.errors()
@@ -138,12 +216,13 @@ HEAD = re.compile(r"([0-9]{1,6}),[0-9]{1,20},([0-9]{1,20}),")
 
 
 def kernel_log(
-    host: Host, up: float, until: float, about: bytes = b""
+    host: Host, up: float, until: float, about: bytes | tuple[bytes, ...] = b""
 ) -> Iterator[tuple[float, str]]:
     """What the kernel itself has logged, oldest first: how many seconds ago, and its text. `up`:
-    the machine's uptime; `about`: what has to be in a line for it to be looked at, of thousands.
-    CannotObserve where the log can't be read to its end in time."""
-    for line in _records(host, until, about):
+    the machine's uptime; `about`: what has to be in a line for it to be looked at, of thousands, or
+    several such words of which one has to be. CannotObserve where the log can't be read to its end
+    in time."""
+    for line in _records(host, until, (about,) if isinstance(about, bytes) else about):
         head, _, text = line.partition(";")
         at = HEAD.match(head)
         # facility 0 is the kernel's own; programs of root may write there, too
@@ -151,9 +230,9 @@ def kernel_log(
             yield max(0.0, up - int(at[2]) / 1e6), text
 
 
-def _records(host: Host, until: float, about: bytes) -> Iterator[str]:
-    """The lines of the kernel's log with `about` in them, oldest first; continuation lines begin
-    with a blank."""
+def _records(host: Host, until: float, about: tuple[bytes, ...]) -> Iterator[str]:
+    """The lines of the kernel's log with one of `about` in them, oldest first; continuation lines
+    begin with a blank."""
     try:
         file = os.open(host.path(KMSG), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -176,7 +255,7 @@ def _records(host: Host, until: float, about: bytes) -> Iterator[str]:
             read += len(part)
             *lines, rest = (rest + part).split(b"\n")
             for line in lines:
-                if about in line:
+                if any(word in line for word in about):
                     yield line.decode(errors="replace")
             rest = rest[-RECORD:]
     finally:

@@ -92,6 +92,17 @@ CASES = (
     Case("16 workers each", but(BIG), expect={"loader_workers": 16}),
     Case("CPUs of one socket", but(GPUS, usable=32, numa_allowed=(0,)), "numa-far", Status.WARN),
     Case("half of the GPUs", but(GPUS, numa_allowed=(0,)), topology=topology(2)),
+    *(
+        Case(f"the kernel reads {clock}", but(BIG, clock=clock), "clock-source-slow", Status.WARN)
+        for clock in ("hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies")
+    ),
+    *(
+        Case(f"the kernel reads {clock}", but(BIG, clock=clock, clocks=("tsc", clock)))
+        for clock in (
+            *("tsc", "tsc-early", "kvm-clock", "hyperv_clocksource_tsc_page", "xen"),
+            *("hyperv_clocksource_msr", "arch_sys_counter", "timebase", "riscv_clocksource"),
+        )
+    ),
     Case("nobody looked", Missing(Cause.TIMED_OUT)),
 )
 
@@ -111,6 +122,16 @@ def test_each_culprit_is_named_and_only_that() -> None:
     assert [f.code for f in found] == ["quota-low", "pinned"]
     (small,) = judged(host_cpu, Case("floor", LAPTOP, expect={"cpus_per_rank": 4}))
     assert (small.code, small.blame) == ("cpus-few", Blame.NODE)
+
+
+@pytest.mark.parametrize(
+    ("clocks", "more"),
+    [(("hpet", "acpi_pm"), ", also available: acpi_pm"), (("hpet",), ", none other is there")],
+)
+def test_a_slow_clock_is_the_node_s_fault(clocks: tuple[str, ...], more: str) -> None:
+    (finding,) = judged(host_cpu, Case("", but(BIG, clock="hpet", clocks=clocks)))
+    assert finding.blame is Blame.NODE
+    assert finding.saw == f"the kernel's clock source is hpet{more}"
 
 
 def test_measured_takes_the_poorest_node() -> None:
@@ -146,6 +167,8 @@ MACHINE = {
     "sys_devices_system_node_node2_cpulist": "",
     "proc_loadavg": "3.25 2.00 1.00 4/900 1234",
     "proc_self_cgroup": "0::/job/step",
+    "sys_devices_system_clocksource_clocksource0_current__clocksource": "hpet",
+    "sys_devices_system_clocksource_clocksource0_available__clocksource": "hpet acpi_pm ",
 }
 
 
@@ -173,6 +196,7 @@ def test_observe_finds_cpuset_and_the_smallest_quota(tmp_path: Path) -> None:
     assert (seen.numa_all, seen.numa_allowed) == ((0, 1), (0,))
     assert (seen.gpus, seen.gpu_nodes) == (2, (1,))
     assert seen.load == 3.25
+    assert (seen.clock, seen.clocks) == ("hpet", ("hpet", "acpi_pm"))
     round_trips(seen)
 
 

@@ -12,6 +12,7 @@ from support.cases import Case, assert_case, context, judged, round_trips, topol
 
 from preflight.check import conforms
 from preflight.checks import host_limits
+from preflight.checks.host_limits import FullTable
 from preflight.host import Host
 from preflight.humanize import GIB, MIB
 from preflight.model import NO_PROCESS, Blame, CannotObserve, Cause, Missing, Status
@@ -61,6 +62,20 @@ CASES = (
         but(buffers={"net.ipv4.tcp_rmem": 6 * MIB, "net.ipv4.tcp_wmem": 4 * MIB}),
         topology=TWO_NODES,
     ),
+    Case(
+        "an ARP table that was full",
+        but(full=(FullTable("ipv4", 12, 180.0, 1024),)),
+        "arp-table-full",
+        Status.WARN,
+        subject="n1",
+    ),
+    Case(
+        "a table of IPv6 that was full, seen from a container",
+        but(full=(FullTable("ipv6", 1, 3599.0),)),
+        "arp-table-full",
+        Status.WARN,
+    ),
+    Case("an ARP table that was full hours ago", but(full=(FullTable("ipv4", 9, 3601.0, 1024),))),
     Case("CAP_IPC_LOCK makes memlock void", but(memlock=65536, memlock_binds=False)),
     Case(
         "docker's 64 KiB matter to nobody who may not open the host's RDMA devices",
@@ -410,3 +425,40 @@ def test_observe_the_communicators_that_accelerate_tells_of(tmp_path: Path) -> N
         "MEGATRON_LM_TP_DEGREE": "8",
     }
     assert host_limits._groups(Host(str(tmp_path), environ)) == (32, 8)
+
+
+def test_a_full_neighbour_table_is_the_node_s_fault() -> None:
+    tables = (FullTable("ipv4", 12, 180.0, 32768), FullTable("ipv6", 1, 60.0))
+    (finding,) = judged(host_limits, Case("", but(full=tables)))
+    assert finding.blame is Blame.NODE
+    assert finding.saw == (
+        "the ARP table was full (12 times, last 3 min ago, gc_thresh3 is 32768) · "
+        "the neighbour table of IPv6 was full (60.0 s ago)"
+    )
+    advice = host_limits.FINDINGS[finding.code].filled(finding.fields)
+    assert advice.now == (
+        "sysctl -w net.ipv4.neigh.default.gc_thresh3=131072 "
+        "net.ipv4.neigh.default.gc_thresh2=65536 net.ipv4.neigh.default.gc_thresh1=32768   as root"
+    )
+
+
+def test_full_neighbour_tables_are_read_from_the_kernel_s_log(tmp_path: Path) -> None:
+    for folder in ("dev", "proc/sys/net/ipv4/neigh/default"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "proc/sys/net/ipv4/neigh/default/gc_thresh3").write_text("1024\n")
+    (tmp_path / "proc/uptime").write_text("9000.00 1\n")
+    host = Host(str(tmp_path))
+    assert host_limits._full_tables(host, context()) == ()
+    lines = (
+        "6,1,1000000,-;neighbour: arp_cache: neighbor table overflow!",
+        "6,2,8000000000,-;neighbour: arp_cache: neighbor table overflow!",
+        "6,3,8900000000,-;neighbour: ndisc_cache: neighbor table overflow!",
+        "4,4,8500000000,-;ipv4: Neighbour table overflow.",
+        "14,5,8990000000,-;neighbour: arp_cache: neighbor table overflow!",  # a program's words
+        "4,6,8990000000,-;nf_conntrack: nf_conntrack: table full, dropping packet",
+        "6,7,8990000000,-;x: symbol table overflow",
+    )
+    (tmp_path / "dev/kmsg").write_text("".join(f"{line}\n" for line in lines))
+    found = host_limits._full_tables(host, context())
+    assert found == (FullTable("ipv4", 3, 500.0, 1024), FullTable("ipv6", 1, 100.0))
+    round_trips(but(full=found))

@@ -16,6 +16,8 @@ from support.cases import Case, assert_case, context, judged, round_trips, topol
 
 from preflight.check import conforms
 from preflight.checks import host_storage
+from preflight.checks.host_storage import SilentServer
+from preflight.domains.kernel_log import NfsSilence
 from preflight.domains.system.directories import InitFileUrl, Leftover, ProbedPath, Role
 from preflight.host import Host, Mount, Space
 from preflight.humanize import GIB, MIB
@@ -67,6 +69,24 @@ def both(storage: host_storage.NodeStorage, place: ProbedPath) -> host_storage.N
 
 
 FINE = but(TMP)
+FILER = NfsSilence(
+    "filer", 2, trying=120.0, blocked="INFO: task python:7 blocked for more than 120"
+)
+DATA = dataclasses.replace(FILER, server="data-1", count=1)
+
+
+def silence(
+    *servers: NfsSilence,
+    storage: host_storage.NodeStorage = FINE,
+    answers: bool = False,
+    **changes: object,
+) -> host_storage.NodeStorage:
+    """What the kernel's log says of NFS servers, each of which is mounted at /mnt/NAME."""
+    said = (dataclasses.replace(one, **changes) for one in servers)  # type: ignore[arg-type]
+    silent = tuple(SilentServer(f"/mnt/{one.server}", one, answers) for one in said)
+    return dataclasses.replace(storage, nfs_silent=silent)
+
+
 NOEXEC = Mount("/tmp", "tmpfs", "tmpfs", "rw,nosuid,nodev,noexec,relatime")
 HANGS = {"state": "D", "wchan": "rpc_wait_bit_killable", "doing": "looking it up", "space": None}
 READ_ONLY = {"problem": "Read-only file system", "errno": "EROFS", "sync_s": None}
@@ -193,6 +213,26 @@ CASES = (
         Status.FAIL,
         topology=TWO_NODES,
     ),
+    Case(
+        "a server that does not respond",
+        silence(DATA),
+        "nfs-not-responding",
+        Status.WARN,
+        subject="n1",
+    ),
+    Case(
+        "and some of its requests have given up", silence(DATA, gave_up=1e4), "nfs-not-responding"
+    ),
+    Case(
+        "a server on which requests have given up a moment ago",
+        silence(DATA, trying=None, gave_up=60.0),
+        "nfs-not-responding",
+        Status.WARN,
+    ),
+    Case("and an hour ago, of which nothing says the end", silence(DATA, trying=None, gave_up=3e3)),
+    Case("a server that did not respond yesterday", silence(DATA, trying=9e4)),
+    Case("a server that responds by now", silence(DATA, answers=True)),
+    Case("a dead mount is told of once", silence(FILER, storage=but(CKPT, **HANGS)), "stalled"),
     Case("three slashes", address("file:///shared/init", "", "/shared/init")),
     Case("localhost", address("file://localhost/init", "localhost", "/init")),
     Case("one name", address("file://init", "init", ""), "init-url", Status.FAIL),
@@ -211,6 +251,66 @@ def test_the_read_only_tmp_of_an_image_is_not_its_nodes_fault() -> None:
     assert (finding.code, finding.blame) == ("image-read-only", Blame.JOB)
     (finding,) = judged(host_storage, Case("", but(TMP, **READ_ONLY)))
     assert (finding.code, finding.blame) == ("unwritable", Blame.NODE)
+
+
+def test_servers_that_do_not_respond_are_named() -> None:
+    other = NfsSilence("fd00::7", 1, gave_up=5.0)
+    (finding,) = judged(host_storage, Case("", silence(DATA, other)))
+    assert finding.saw == (
+        "data-1 not responding, still trying (2 min ago), mounted at /mnt/data-1, "
+        "fd00::7 not responding, timed out (5.0 s ago), mounted at /mnt/fd00::7"
+    )
+    assert finding.evidence == (f"after it: {DATA.blocked}",)
+    round_trips(silence(DATA, other))
+    assert (finding.blame, finding.fields["mount"]) == (Blame.UNKNOWN, "/mnt/data-1")
+    (dead,) = judged(host_storage, Case("", silence(FILER, storage=but(CKPT, **HANGS))))
+    assert dead.evidence == (
+        "in the kernel's log: nfs: server filer not responding, still trying "
+        "(2 times, last 2 min ago)",
+        f"after it: {FILER.blocked}",
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "server"),
+    [
+        ("filer:/home", "filer"),
+        ("10.0.0.9:/", "10.0.0.9"),
+        ("[fd00::7]:/home", "fd00::7"),
+        ("/dev/vda", ""),
+        ("tmpfs", ""),
+        ("host:share", ""),
+    ],
+)
+def test_the_server_of_a_mount(source: str, server: str) -> None:
+    assert host_storage._server(Mount("/x", "nfs4", source, "rw")) == server
+    assert host_storage._server(None) == ""
+
+
+def test_only_servers_from_which_something_is_mounted(tmp_path: Path) -> None:
+    for folder in ("dev", "proc/self", "c"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "proc/uptime").write_text("9000.00 1\n")
+    lines = (
+        f"5,{n},{8900 + n}000000,-;nfs: server {name} not responding, still trying\n"
+        for n, name in enumerate(("filer", "gone", "fd00::7"))
+    )
+    (tmp_path / "dev/kmsg").write_text("".join(lines))
+    mounts = tmp_path / "proc/self/mountinfo"
+    mounts.write_text(
+        "36 35 0:50 / /a\\040b rw - nfs4 filer:/home rw\n37 35 0:51 / /c rw - nfs [fd00::7]:/c rw\n"
+    )
+    (tmp_path / "c.statvfs").write_text("9 9 9 9")
+    host = Host(str(tmp_path), {})
+    silent = host_storage._nfs_silent(host, context(), ())
+    assert [(one.point, one.logged.trying, one.answers) for one in silent] == [
+        ("/a b", 100.0, False),
+        ("/c", 98.0, True),
+    ]
+    (tmp_path / "dev/kmsg").unlink()
+    assert host_storage._nfs_silent(host, context(), ()) == ()
+    mounts.unlink()
+    assert host_storage._nfs_silent(host, context(), ()) == ()
 
 
 def test_places_on_one_dead_mount_are_one_finding() -> None:

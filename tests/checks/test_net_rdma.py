@@ -142,7 +142,41 @@ def several(
 
 DEAD = DeviceError("0000:3b:00.0", "health compromised - reached miss count", True, 1, 60.0)
 ONE_DEAD = fabric(*rails(7), port(7, card="0000:3b:00"), dead=(DEAD,))
+WEAK = DeviceError("0000:3b:00.0", "insufficient power on the PCIe slot (27 W)", False, 4, 90_000.0)
+
+
+def weak(*ports: RdmaPort, **changes: Any) -> NodeRdma:
+    """Seven HCAs and one below a slot of 27 W."""
+    return fabric(*rails(7), *ports, **{"underpowered": (WEAK,), **changes})
+
+
+ON_WEAK = port(7, card="0000:3b:00", lanes_max=16)
 CASES = (
+    Case(
+        "a slot of 27 W",
+        weak(ON_WEAK),
+        "slot-power-low",
+        WARN,
+        subject="n1 · mlx5_7 · port 1",
+    ),
+    Case(
+        "a slot of 27 W, and its lanes are not known",
+        weak(replace(ON_WEAK, lanes_max=0)),
+        "slot-power-low",
+    ),
+    Case("HCAs on the board of a DGX Spark", weak(replace(ON_WEAK, lanes_max=4))),
+    Case(
+        "an old card in a slot of 27 W, which NCCL leaves alone",
+        weak(*rails(8)[7:], roce(20, kind="MT4118", rate=100.0, gids=(), card="0000:3b:00")),
+    ),
+    Case("a slot of 27 W of another card", weak(port(7))),
+    Case("a slot of 27 W, and no GPUs", weak(ON_WEAK, gpus=0)),
+    Case(
+        "a slot of 27 W, without GPUs, of a port of the job's",
+        weak(ON_WEAK, gpus=0, ours="mlx5_7"),
+        "slot-power-low",
+    ),
+    Case("a slot of 27 W of a virtual function", weak(replace(ON_WEAK, virtual=True))),
     Case(
         "an HCA whose firmware died, its port Active",
         ONE_DEAD,
@@ -761,6 +795,33 @@ def test_judge(case: Case) -> None:
 def test_a_spare_beside_one_without_a_manager_drains_nothing() -> None:
     found = judged(net_rdma, Case("", fabric(*rails(16, down(2), init(3)))))
     assert {f.code: f.status for f in found} == {"port-never-up": WARN, "port-not-swept": WARN}
+
+
+def test_both_ports_of_a_card_in_a_weak_slot_are_one_finding() -> None:
+    ports = (ON_WEAK, replace(ON_WEAK, device="mlx5_8"))
+    second = replace(WEAK, bus="0000:3b:00.1")
+    (finding,) = judged(net_rdma, Case("", weak(*ports, underpowered=(WEAK, second))))
+    said = "mlx5_core 0000:3b:00.0: insufficient power on the PCIe slot (27 W)"
+    assert finding.saw == f"mlx5_7:1 {said}; mlx5_8:1 {said}"
+    assert (finding.blame, finding.confidence) == (Blame.NODE, Confidence.LIKELY)
+
+
+def test_what_the_kernel_logged_of_an_hca(tmp_path: Path) -> None:
+    hca(tmp_path)
+    says = "mlx5_core 0000:18:00.0: "
+    write(tmp_path / "proc", {"uptime": "9000.00 1"})
+    lines = (
+        f"4,1,20000000,-;{says}mlx5_pcie_event:299:(pid 7): "
+        "Detected insufficient power on the PCIe slot (27W).",
+        f"3,2,8990000000,-;{says}poll_health:834:(pid 0): Fatal error 1 detected",
+    )
+    write(tmp_path / "dev", {"kmsg": "\n".join(lines)})
+    seen = net_rdma.observe(Host(str(tmp_path), {}), context())
+    assert [(one.words, one.age) for one in seen.underpowered] == [
+        ("insufficient power on the PCIe slot (27 W)", 8980.0)
+    ]
+    assert [(one.words, one.age) for one in seen.dead] == [("Fatal error 1 detected", 10.0)]
+    round_trips(seen)
 
 
 def test_eight_dead_ports_are_one_finding() -> None:

@@ -888,6 +888,22 @@ NET_RDMA = (
         **ON_4,
     ),
     Fault(
+        "the PCIe slot of an HCA offers 27 W",
+        "net.rdma",
+        "slot-power-low",
+        "n1 · mlx5_5 · port 1",
+        status="warn",
+        exit=0,
+        says="insufficient power on the PCIe slot (27 W)",
+        setup=RAILS % "ln -s ../../../0000:5e:00.0 tree/infiniband/mlx5_5/device"
+        + SAYS.format(
+            "mlx5_core 0000:5e:00.0: mlx5_pcie_event:299:(pid 268269): Detected insufficient power "
+            "on the PCIe slot (27W)."
+        ),
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
         "a port in INIT beside one that never had a cable",
         "net.rdma",
         "port-not-swept",

@@ -90,13 +90,13 @@ def _answer(question: bytes, known: dict[str, str]) -> bytes:
     return question[:2] + struct.pack("!5H", flags, 1, bool(rest), 0, 0) + asked + rest
 
 
-def fuse(folder: str, end: str = "hang") -> object:
+def fuse(folder: str, end: str = "hang", source: str = "lab") -> object:
     """A file system that was mounted all right and answers nothing any more (`hang`), or whose
     daemon is dead (`die`): to whoever touches it what NFS with a dead server is."""
     device = os.open("/dev/fuse", os.O_RDWR)
     options = f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mount(b"lab", os.fsencode(folder), b"fuse.lab", 0, options):
+    if libc.mount(os.fsencode(source), os.fsencode(folder), b"fuse.lab", 0, options):
         raise OSError(ctypes.get_errno(), "mount")
     request = os.read(device, 1 << 17)  # FUSE_INIT
     unique = struct.unpack("<Q", request[8:16])[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from faults.accelerators import DGX_STATION, RAILS
 from faults.gpu_health import SAYS
 from faults.inject import Fault
-from faults.node import TRACKED
+from faults.node import CLOCK, SILENT, TRACKED
 from lab.host import HOSTS, NOBODY, Machine
 
 from preflight.identity.launcher_options import as_variables
@@ -207,6 +207,13 @@ VARIANTS = (
         "MASTER_PORT is in the ephemeral range, and reserved",
         env={"MASTER_ADDR": "n1", "MASTER_PORT": "40000"},
         setup="echo 40000-40010 > /proc/sys/net/ipv4/ip_local_reserved_ports\n",
+    ),
+    healthy("the clock of KVM", setup=CLOCK.format("kvm-clock", "kvm-clock tsc hpet acpi_pm")),
+    healthy(
+        "of three silent NFS servers one is back, one responds, and one is mounted no more",
+        setup="mkdir a b; mount -t tmpfs filer:/a a; mount -t tmpfs data:/b b\n"
+        + "".join(map(SILENT.format, ("filer", "data", "gone")))
+        + SAYS.format("nfs: server filer OK"),
     ),
     healthy("a short listen queue", setup="echo 128 > /proc/sys/net/core/somaxconn\n"),
     healthy(
@@ -455,6 +462,23 @@ VARIANTS = (
         "echo 0 > tree/infiniband/mlx5_$n/ports/1/counters/$name; done; done; "
         "echo 1 > tree/infiniband/mlx5_3/ports/1/counters/link_downed; "
         "echo 65535 > tree/infiniband/mlx5_3/ports/1/counters/symbol_error",
+        args=("--level", "quick", "--only", "net.rdma"),
+    ),
+    healthy(
+        "a PCIe slot that does not tell its power to an HCA, and one that offers enough by now",
+        nproc=2,
+        gpus=4,
+        setup=RAILS
+        % "for n in 1 2; do ln -s ../../../0000:5$n:00.0 tree/infiniband/mlx5_$n/device; "
+        "done"
+        + "".join(
+            SAYS.format(f"mlx5_core 0000:5{slot}:00.0: mlx5_pcie_event:299:(pid 7): {words}")
+            for slot, words in (
+                (1, "PCIe slot power capability was not advertised."),
+                (2, "Detected insufficient power on the PCIe slot (27W)."),
+                (2, "PCIe slot advertised sufficient power (75W)."),
+            )
+        ),
         args=("--level", "quick", "--only", "net.rdma"),
     ),
     healthy(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from faults.gpu_health import SAYS
 from faults.inject import Fault
 from lab.host import NOBODY, Machine
 
@@ -13,6 +14,14 @@ for file in count max; do
 done
 """
 """So many connections in the kernel's table."""
+
+CLOCK = (
+    "mkdir -p clocks/clocksource0; cd clocks/clocksource0; echo {} > current_clocksource; "
+    "echo '{}' > available_clocksource; cd ../..\n"
+    "mount --bind clocks /sys/devices/system/clocksource\n"
+)
+"""The clock that the kernel reads, and those that it could read."""
+SILENT = SAYS.format("nfs: server {} not responding, still trying")
 
 LO_DROPPED = """table inet strict {
 chain input {
@@ -106,6 +115,15 @@ LIMITS = (
         exit=0,
         says="256 files (soft limit; the hard limit is 4096)",
         wrap=("prlimit", "--nofile=256:4096"),
+    ),
+    Fault(
+        "the kernel had no room for another neighbour in its ARP table a moment ago",
+        "host.limits",
+        "arp-table-full",
+        status="warn",
+        exit=0,
+        says="the ARP table was full (2 times",
+        setup=2 * SAYS.format("neighbour: arp_cache: neighbor table overflow!"),
     ),
     Fault(
         "64 KiB of locked memory beside InfiniBand",
@@ -380,6 +398,20 @@ STORAGE = (
         needs=("/dev/fuse",),
     ),
     Fault(
+        "the NFS server of a mount that is not the job's does not respond",
+        "host.storage",
+        "nfs-not-responding",
+        status="warn",
+        exit=0,
+        says="filer not responding, still trying",
+        setup="mkdir nfs\n"
+        + SILENT.format("filer")
+        + SAYS.format("INFO: task python:4242 blocked for more than 120 seconds."),
+        beside="fuse {here}/nfs hang filer:/data",
+        seconds=8,
+        needs=("/dev/fuse",),
+    ),
+    Fault(
         "the working directory was removed",
         "host.storage",
         "workdir-gone",
@@ -453,6 +485,15 @@ STORAGE = (
 )
 
 CPUS = (
+    Fault(
+        "the kernel reads the time from hpet",
+        "host.cpu",
+        "clock-source-slow",
+        status="warn",
+        exit=0,
+        says="clock source is hpet, also available: acpi_pm",
+        setup=CLOCK.format("hpet", "hpet acpi_pm"),
+    ),
     Fault(
         "all ranks on one CPU",
         "host.cpu",

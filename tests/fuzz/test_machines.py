@@ -103,7 +103,10 @@ def test_a_machine(data: st.DataObject) -> None:
             lambda: kfd.gpus_on_pci(host),
             lambda: (container.kind(host), container.nameless(host)),
             lambda: kernel_log.read_device_errors(host, 5.0, kernel_log.pcie_errors),
-            lambda: kernel_log.read_device_errors(host, 5.0, kernel_log.mlx5_errors),
+            lambda: kernel_log.read_device_errors(
+                host, 5.0, kernel_log.mlx5_errors, kernel_log.mlx5_power
+            ),
+            lambda: kernel_log.silent_nfs_servers(host, 5.0),
             lambda: list(kernel_log.kernel_log(host, 10.0, time.monotonic() + 5.0)),
         ):
             try:

@@ -40,7 +40,8 @@ class NodeRdma:
     gpus       device files of GPUs; gpu_numa: the NUMA nodes of NVIDIA's
     peering    an HCA may reach into the GPUs' memory; None: nothing says so, or no GPU that could
     inside     the kind of container that this is, or empty
-    dead       what the kernel logged of HCAs that do not work any more
+    dead       what the kernel logged of HCAs that do not work any more; underpowered: of those
+               whose PCIe slot offers too little power
     paths      the way to a GPU of each HCA that shares a PCI switch with one; virtual: whether this
                is a virtual machine, None: nothing tells; gdr_level: NCCL_NET_GDR_LEVEL
     apart      seconds between the two looks at the error counters
@@ -61,6 +62,7 @@ class NodeRdma:
     inside: str = ""
     apart: float = 0.0
     dead: tuple[DeviceError, ...] = ()
+    underpowered: tuple[DeviceError, ...] = ()
     paths: tuple[GpuPath, ...] = ()
     virtual: bool | None = None
     gdr_level: str = ""

@@ -107,7 +107,7 @@ class RdmaPort:
     firmware  of the card, as its driver says it
     subnet    the prefix of its InfiniBand subnet; empty: not known, or a router leads to others
     pcie      lanes of its card's PCIe link times GT/s of each, 0: not known; pcie_max: what the
-              card can
+              card can; lanes_max: the lanes that it can have
     """
 
     device: str
@@ -137,6 +137,7 @@ class RdmaPort:
     subnet: str = ""
     pcie: float = 0.0
     pcie_max: float = 0.0
+    lanes_max: int = 0
 
     @property
     def name(self) -> str:
@@ -191,6 +192,7 @@ def ports(host: Host) -> Iterator[RdmaPort]:
         driver = host.readlink(f"{folder}/device/driver").rpartition("/")[2]
         numa = host.read_int(f"{folder}/device/numa_node")
         pcie, pcie_max = (_pcie(host, f"{folder}/device", which) for which in ("current", "max"))
+        lanes = host.read_int(f"{folder}/device/max_link_width") or 0
         for number, here in _port_folders(host, device):
             layer, state = _text(host, f"{here}/link_layer"), _number(host, f"{here}/state")
             rate, width = _rate(_text(host, f"{here}/rate"))
@@ -223,6 +225,7 @@ def ports(host: Host) -> Iterator[RdmaPort]:
                 subnet=_subnet(host, here) if state == ACTIVE and layer == INFINIBAND else "",
                 pcie=pcie,
                 pcie_max=pcie_max,
+                lanes_max=lanes if 0 < lanes <= LANES else 0,
             )
 
 

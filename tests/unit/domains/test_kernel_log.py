@@ -9,11 +9,15 @@ from lab.gpu_machines import UP, record
 
 from preflight.domains.gpu.xid import read_xids, switch_errors
 from preflight.domains.kernel_log import (
+    BURST,
     KEPT,
     DeviceError,
+    NfsSilence,
     mlx5_errors,
+    mlx5_power,
     pcie_errors,
     read_device_errors,
+    silent_nfs_servers,
 )
 from preflight.host import Host
 
@@ -133,6 +137,90 @@ def test_an_hca_that_has_recovered_is_forgotten(tmp_path: Path) -> None:
 
 def test_a_log_that_may_not_be_read_says_nothing(tmp_path: Path) -> None:
     assert read_device_errors(Host(str(tmp_path)), 1.0, mlx5_errors) == ()
+    assert silent_nfs_servers(Host(str(tmp_path)), 1.0) == ()
+
+
+POWER = f"mlx5_core {BUS}: mlx5_pcie_event:299:(pid 268269): "
+LITTLE = f"{POWER}Detected insufficient power on the PCIe slot (27W)."
+ENOUGH = f"{POWER}PCIe slot advertised sufficient power (75W)."
+UNKNOWN = f"{POWER}PCIe slot power capability was not advertised."
+
+
+def test_the_power_of_a_slot() -> None:
+    few = DeviceError(BUS, "insufficient power on the PCIe slot (27 W)", False, 1, 0.0)
+    assert mlx5_power(LITTLE) == few
+    assert mlx5_power(ENOUGH) == mlx5_power(UNKNOWN) == DeviceError(BUS, "", False, 1, 0.0)
+    assert mlx5_power(f"mlx5_core {BUS}: Port module event: module 0, Cable plugged") is None
+    assert mlx5_power(LITTLE.replace("mlx5_core", "mlx4_core")) is None
+
+
+@pytest.mark.parametrize("later", [ENOUGH, UNKNOWN])
+def test_what_is_said_last_of_a_slot_counts(tmp_path: Path, later: str) -> None:
+    dead = f"mlx5_core {BUS}: poll_health:834:(pid 0): Fatal error 1 detected"
+    other = LITTLE.replace("3b", "5e")
+    host = machine(
+        tmp_path, record(90, LITTLE), record(85, dead), record(80, other), record(70, later)
+    )
+    found = read_device_errors(host, 5.0, mlx5_errors, mlx5_power, about=b"mlx5_core ")
+    assert [(e.bus, e.fatal) for e in found] == [(BUS, True), ("0000:5e:00.0", False)]
+
+
+TRYING = "nfs: server {} not responding, still trying"
+GAVE_UP = "nfs: server {} not responding, timed out"
+OK = "nfs: server {} OK"
+HUNG = "INFO: task python:4242 blocked for more than 120 seconds."
+
+
+def silent(root: Path, *lines: str) -> tuple[NfsSilence, ...]:
+    return silent_nfs_servers(machine(root, *lines), 5.0)
+
+
+def test_nfs_servers_that_do_not_respond(tmp_path: Path) -> None:
+    assert silent(
+        tmp_path,
+        record(950, HUNG),
+        record(900, TRYING.format("filer")),
+        record(890, TRYING.format("10.0.0.9")),
+        record(880, TRYING.format("filer")),
+        record(870, OK.format("10.0.0.9")),
+        record(700, HUNG),
+        record(600, GAVE_UP.format("fd00::7")),
+        record(500, OK.format("other")),
+        record(400, GAVE_UP.format("program"), facility=1),  # a program's own words
+    ) == (
+        NfsSilence("filer", 2, trying=880.0, blocked=HUNG.rstrip(".")),
+        NfsSilence("fd00::7", 1, gave_up=600.0),
+    )
+
+
+def test_an_nfs_server_that_responds_again(tmp_path: Path) -> None:
+    lines = (record(90, TRYING.format("filer")), record(80, GAVE_UP.format("filer")))
+    assert silent(tmp_path, *lines, record(70, OK.format("filer"))) == ()
+
+
+@pytest.mark.parametrize(("apart", "known"), [(0.1, ()), (1.0, ("b",))])
+def test_a_rate_limit_hides_who_is_back(
+    tmp_path: Path, apart: float, known: tuple[str, ...]
+) -> None:
+    """Of all requests that are answered at once the kernel names the servers of ten."""
+    lines = [record(90, TRYING.format("a")), record(90, TRYING.format("b"))]
+    lines += [record(80 - apart * n, OK.format("a")) for n in range(BURST)]
+    assert tuple(one.server for one in silent(tmp_path, *lines)) == known
+
+
+def test_other_words_of_nfs(tmp_path: Path) -> None:
+    host = machine(
+        tmp_path,
+        record(90, "lockd: server filer not responding, still trying"),
+        record(80, "systemd: nfs: server filer not responding, still trying"),
+        record(70, "NFS: nfs4_handle_reclaim_lease_error: unhandled error"),
+    )
+    assert silent_nfs_servers(host, 5.0) == ()
+
+
+def test_thousands_of_servers_are_bounded(tmp_path: Path) -> None:
+    lines = (record(9, TRYING.format(f"s{n}")) for n in range(3 * KEPT))
+    assert len(silent(tmp_path, *lines)) == KEPT
 
 
 def test_thousands_of_errors_are_counted_and_bounded(tmp_path: Path) -> None:

@@ -242,6 +242,7 @@ def test_the_pcie_link_of_its_card(tmp_path: Path) -> None:
     first, second = ports(Host(str(tmp_path), {}))
     assert (first.pcie, first.pcie_max) == (256.0, 512.0)
     assert (second.pcie, second.pcie_max) == (0.0, 0.0)
+    assert (first.lanes_max, second.lanes_max) == (16, 0)
     # of a virtual function
     write(card, {"current_link_width": "0", "current_link_speed": "Unknown"})
     assert next(iter(ports(Host(str(tmp_path), {})))).pcie == 0.0
