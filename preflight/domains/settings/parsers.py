@@ -161,7 +161,11 @@ def _choices(words: str) -> Reader:
         for number, (function, names) in enumerate(algorithms.entries(value)):
             if number and not function:
                 means = f"{quoted(names, 40)} names no function: NCCL 2.24 and later stop"
-                return BadValue(ValueEffect.REFUSED, means, "names;function:names")
+                return BadValue(
+                    ValueEffect.REFUSED,
+                    means,
+                    "a list in which every entry but the first names its function",
+                )
             for word in names.removeprefix("^").split(","):
                 if word and word.lower() not in allowed:
                     means = (
