@@ -40,7 +40,11 @@ from preflight.domains.gpu.nccl_plugins import NONE, no_plugin_because
 from preflight.domains.net.nccl_root import comm_id_problem
 from preflight.domains.net.rdma import rdma_ports
 from preflight.domains.params import c10d_bool, strtoll, switched_on
-from preflight.domains.settings.algorithms import collectives_without_algorithm, falls_back
+from preflight.domains.settings.algorithms import (
+    collectives_without_algorithm,
+    falls_back,
+    with_ring,
+)
 from preflight.domains.settings.collect import (
     Settings,
     collect_settings,
@@ -170,7 +174,7 @@ FINDINGS = {
         explains=JOB,
     ),
     "algorithm-unavailable": FindingType(
-        headline="{name} leaves NCCL no algorithm for {missing}: NCCL 2.24 and later fail",
+        headline="{name} leaves NCCL no algorithm for {missing}: NCCL {since} and later fail",
         who="job author",
         cause="an algorithm forced to tune all-reduce, or advice for NCCL before 2.24, which fell "
         "back to Ring",
@@ -453,25 +457,26 @@ def _judge_algorithm(
         return
     if algo.value == HIDDEN or find_bad_value(known_variables()[algo.name], algo.value):
         return
-    missing = collectives_without_algorithm(algo.value)
-    if not missing:
+    proto = counts.get("NCCL_PROTO")
+    set_to = proto.value if proto and proto.value != HIDDEN else ""
+    of = algo.value, set_to, settings.nccl
+    if not (missing := collectives_without_algorithm(*of)):
         return
-    listed = parties(missing)
+    listed = parties(missing, len(missing))
     saw = f"{_assignment(algo)}: no algorithm for {listed}"
+    alone = collectives_without_algorithm(algo.value)
+    saw += f" · {_assignment(proto)}" if proto and not alone else ""
     saw += f" · NCCL {settings.nccl}" if settings.nccl else ""
-    fields = {"missing": listed, "first": missing[0], "wants": _with_ring(algo.value)}
+    fields = {
+        "missing": listed,
+        "first": missing[0],
+        "since": "2.24" if alone else "2.31",
+        "wants": with_ring(*of),
+    }
     goal = "not set, or Ring among the algorithms of every collective"
     found = _finding(here, "algorithm-unavailable", algo, saw, goal, fields, Confidence.LIKELY)
     older = () if settings.nccl else ("NCCL before 2.24, which falls back to Ring",)
     yield found.with_(alternatives=older)
-
-
-def _with_ring(value: str) -> str:
-    """What to write instead: `ring;allreduce:tree` for `Tree`, which every NCCL from 2.24 on reads
-    as Ring for the others; with functions named in it, Ring for all."""
-    plain = ":" not in value and ";" not in value and not value.startswith("^")
-    # PAT is no algorithm of AllReduce
-    return f"ring;allreduce:{value.lower()}" if plain and value.lower() != "pat" else "ring,tree"
 
 
 def _judge_places(

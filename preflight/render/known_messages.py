@@ -522,6 +522,14 @@ NCCL = (
         findings="host.limits:rdma-not-exposed world.nccl:sockets-chosen",
     ),
     _error(
+        "no algorithm/protocol available for function",
+        "no algorithm/protocol nor symKernelId available for function",
+        means="NCCL_ALGO or NCCL_PROTO leaves this collective without an algorithm: NCCL 2.24 and "
+        "later do not fall back to Ring",
+        findings="env.vars:algorithm-unavailable",
+        do="unset NCCL_ALGO NCCL_PROTO to see whether the job then runs",
+    ),
+    _error(
         *("peer access is not supported between these two devices",),
         means="these GPUs can't copy to each other, though a setting or the driver says so",
         findings="gpu.links:p2p-unsupported gpu.links:p2p-misreported gpu.p2p:copy-fails",

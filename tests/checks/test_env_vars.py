@@ -194,6 +194,15 @@ CASES = (
     ),
     Case("all but the only one", having({"NCCL_ALGO": "^Ring"}, gpus=2), *NO_ALGORITHM),
     Case("of one collective", having({"NCCL_ALGO": "allgather:tree"}, gpus=2), *NO_ALGORITHM),
+    Case(
+        "a protocol for all, with NCCL 2.31",
+        having({"NCCL_ALGO": "allreduce:tree", "NCCL_PROTO": "Simple"}, nccl="2.31.2", gpus=2),
+        *NO_ALGORITHM,
+    ),
+    Case(
+        "the same with NCCL 2.30",
+        having({"NCCL_ALGO": "allreduce:tree", "NCCL_PROTO": "Simple"}, nccl="2.30.7", gpus=2),
+    ),
     Case("NCCL that falls back", having({"NCCL_ALGO": "Tree"}, nccl="2.21.5", **H100)),
     Case("of one rank alone", having({"NCCL_ALGO": "Tree"}, gpus=1), topology=topology(1)),
     Case("and no GPU, so no NCCL", having({"NCCL_ALGO": "Tree"})),
@@ -440,7 +449,7 @@ def test_value_place_and_meaning_are_said() -> None:
         ("Tree", "Broadcast, Reduce, AllGather, ReduceScatter", "'ring;allreduce:tree'"),
         ("NVLS,NVLSTree", "Broadcast, Reduce", "'ring;allreduce:nvls,nvlstree'"),
         ("PAT", "Broadcast, Reduce, AllReduce", "ring,tree"),
-        ("^Ring", "Broadcast, Reduce", "ring,tree"),
+        ("^Ring", "Broadcast, Reduce", "'ring;allreduce:^ring'"),
     ],
 )
 def test_the_collectives_without_an_algorithm_are_named(

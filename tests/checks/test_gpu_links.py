@@ -477,7 +477,10 @@ def test_a_lane_is_named() -> None:
 
 def test_a_slow_lane_is_named_with_both_speeds() -> None:
     (finding,) = judged(gpu_links, Case("", at_speed((2, 7), (1, 0), (1, 3))))
-    assert finding.saw == "GPU 1: lanes 0, 3 at 13281 MB/s · GPU 2: lane 7 at 13281 MB/s"
+    assert (
+        finding.saw
+        == "GPU 1: lanes 0, 3 at 13281 of 26562 MB/s · GPU 2: lane 7 at 13281 of 26562 MB/s"
+    )
     assert finding.expected == f"26562 MB/s, as on 69 of 72 lanes of {H100} here"
     assert [str(s) for s in finding.subjects] == ["n1 · GPU 1", "n1 · GPU 2"]
     assert finding.blame is Blame.NODE
@@ -636,7 +639,7 @@ def test_observe_the_speed_of_lanes(tmp_path: Path) -> None:
     assert speeds[1] == [FULL] * 7 + [HALF] + [FULL] * 10
     assert speeds[2][4] is None, "a lane that is down has none"
     slow = [f.saw for f in judged(gpu_links, Case("", seen)) if f.code == "nvlink-slow"]
-    assert slow == ["GPU 1: lane 7 at 13281 MB/s"]
+    assert slow == ["GPU 1: lane 7 at 13281 of 26562 MB/s"]
 
 
 def test_observe_the_speed_of_lanes_with_an_old_driver(tmp_path: Path) -> None:

@@ -309,7 +309,7 @@ GPUS = (
         "n1 · GPU 2",
         status="warn",
         exit=0,
-        says="lane 7 at 13281 MB/s",
+        says="lane 7 at 13281 of 26562 MB/s",
         scenario={"links": 18, "field.164": 26562, "gpu2.field.164.7": 13281},
         **ON_4,
     ),

@@ -124,12 +124,12 @@ class SlowLanes:
 
     @property
     def text(self) -> str:
-        """`GPU 2: lanes 7, 9 at 13281 MB/s`."""
+        """`GPU 2: lanes 7, 9 at 13281 of 26562 MB/s`."""
         by_speed: dict[int, list[str]] = {}
         for lane, speed in self.speeds.items():
             by_speed.setdefault(speed, []).append(str(lane))
         parts = (
-            f"lane{'s' * (len(lanes) > 1)} {parties(lanes, SHOWN)} at {speed} MB/s"
+            f"lane{'s' * (len(lanes) > 1)} {parties(lanes, SHOWN)} at {speed} of {self.usual} MB/s"
             for speed, lanes in sorted(by_speed.items())[:SHOWN]
         )
         return f"GPU {self.gpu.index}: {', '.join(parts)}"

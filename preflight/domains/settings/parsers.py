@@ -158,7 +158,14 @@ def _choices(words: str) -> Reader:
     allowed = frozenset(words.lower().split())
 
     def read(variable: Known, value: str) -> BadValue | None:
-        for _, names in algorithms.entries(value):
+        for number, (function, names) in enumerate(algorithms.entries(value)):
+            if number and not function:
+                means = f"{quoted(names, 40)} names no function: NCCL 2.24 and later stop"
+                return BadValue(
+                    ValueEffect.REFUSED,
+                    means,
+                    "a list in which every entry but the first names its function",
+                )
             for word in names.removeprefix("^").split(","):
                 if word and word.lower() not in allowed:
                     means = (

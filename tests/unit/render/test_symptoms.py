@@ -240,6 +240,12 @@ REPORTED = {
     "collective sizes or environment settings (e.g. NCCL_PROTO, NCCL_ALGO)": (
         "job.collectives:collective-mismatch"
     ),
+    "Error : no algorithm/protocol available for function AllGather with datatype ncclInt8. "
+    "NCCL_ALGO was set to Tree.": "env.vars:algorithm-unavailable",
+    "No algorithm/protocol nor symKernelId available for function Broadcast with datatype "
+    "ncclInt8. NCCL_ALGO was set to allreduce:tree. NCCL_PROTO was set to Simple.": (
+        "env.vars:algorithm-unavailable"
+    ),
     "[rank0]: torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/"
     "c10d/ProcessGroupNCCL.cpp:3780, remote process exited or there was a network error, NCCL "
     "version 2.28.9": "job.ranks:rank-raised",

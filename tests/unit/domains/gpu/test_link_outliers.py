@@ -60,7 +60,7 @@ def test_a_slow_lane() -> None:
     (found,) = slow_lanes(node)
     assert (found.gpu.index, found.speeds) == (1, {1: 50, 3: 25})
     assert (found.usual, found.agreed, found.compared) == (100, 10, 12)
-    assert found.text == "GPU 1: lane 3 at 25 MB/s, lane 1 at 50 MB/s"
+    assert found.text == "GPU 1: lane 3 at 25 of 100 MB/s, lane 1 at 50 of 100 MB/s"
 
 
 def test_speeds_without_a_majority_tell_nothing() -> None:
@@ -79,7 +79,7 @@ def test_speeds_that_are_nearly_equal_agree() -> None:
 def test_many_slow_lanes_are_counted() -> None:
     gpus = (*(at(i, [100] * 18) for i in range(3)), at(3, [50] * 18))
     (found,) = slow_lanes(GpuTopology(gpus=gpus))
-    assert found.text == "GPU 3: lanes 0, 1, 2, 3, 4, 5 and 12 more at 50 MB/s"
+    assert found.text == "GPU 3: lanes 0, 1, 2, 3, 4, 5 and 12 more at 50 of 100 MB/s"
 
 
 def test_cards_whose_model_has_lanes_on_another_node() -> None:

@@ -10,6 +10,7 @@ from preflight.domains.settings.algorithms import (
     collectives_without_algorithm,
     entries,
     falls_back,
+    with_ring,
 )
 
 ROOTED = ("Broadcast", "Reduce")
@@ -36,6 +37,43 @@ GATHERING = ("AllGather", "ReduceScatter")
 )
 def test_collectives_without_algorithm(value: str, missing: tuple[str, ...]) -> None:
     assert collectives_without_algorithm(value) == missing
+
+
+@pytest.mark.parametrize(
+    ("value", "protocols", "version", "missing"),
+    [
+        ("allreduce:tree", "Simple", "2.31.2", (*ROOTED, *GATHERING)),
+        ("allreduce:tree", "^LL128", "3.0", (*ROOTED, *GATHERING)),
+        ("allreduce:tree", "broadcast:Simple", "2.31.2", ("Broadcast",)),
+        ("allreduce:tree", "allreduce:Simple", "2.31.2", ()),
+        ("allreduce:tree", "", "2.31.2", ()),
+        ("allreduce:tree", "Simple", "2.30.7", ()),
+        ("allreduce:tree", "Simple", "", ()),
+        ("ring,tree;allreduce:tree", "Simple", "2.31.2", ()),
+        ("", "Simple", "2.31.2", ()),
+    ],
+)
+def test_a_protocol_for_collectives_that_are_not_named(
+    value: str, protocols: str, version: str, missing: tuple[str, ...]
+) -> None:
+    assert collectives_without_algorithm(value, protocols, version) == missing
+
+
+@pytest.mark.parametrize(
+    ("value", "better"),
+    [
+        ("Tree", "ring;allreduce:tree"),
+        ("NVLS,Tree", "ring;allreduce:nvls,tree"),
+        ("allreduce:tree", "ring;allreduce:tree"),
+        ("PAT", "ring,tree"),
+        ("^Ring", "ring;allreduce:^ring"),
+        ("broadcast:tree", "ring,tree"),
+        ("Tree;allgather:ring", "ring;allreduce:tree;allgather:ring"),
+    ],
+)
+def test_what_to_write_instead(value: str, better: str) -> None:
+    assert with_ring(value) == better
+    assert collectives_without_algorithm(better, "Simple", "2.31.2") == ()
 
 
 def test_every_algorithm_is_one_of_some_collective() -> None:

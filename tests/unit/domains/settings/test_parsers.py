@@ -31,7 +31,14 @@ READINGS = {
     },
     "NCCL_ALGO": {
         None: ("Ring", "ring,tree", "^NVLS", "allreduce:tree;broadcast:ring", ""),
-        REFUSED: ("Collnet", "Ring, Tree", "auto", "allgather:nvls,broadcast:ring", "allreduce:"),
+        REFUSED: (
+            "Collnet",
+            "Ring, Tree",
+            "auto",
+            "allgather:nvls,broadcast:ring",
+            "allreduce:",
+            "Ring;Tree",
+        ),
     },
     "NCCL_PROTO": {None: ("Simple", "^LL128", "LL,LL128,Simple"), REFUSED: ("LL64",)},
     "NCCL_SOCKET_FAMILY": {None: ("AF_INET", ""), MISREAD: ("inet", "IPv4")},
