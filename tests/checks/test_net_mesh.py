@@ -462,12 +462,40 @@ CASES = (
         "n1 · tailscale0",
     ),
     case(
-        "the same by a static route, of Gloo alone, beside NCCL on another network",
+        "the same of Gloo alone, beside NCCL on another network",
         3,
-        diverted(mesh(3, {(1, 2): DROP}, ways=BESIDE_IB, libraries="Gloo"), 1, 2, table=0),
+        diverted(mesh(3, {(1, 2): DROP}, ways=BESIDE_IB, libraries="Gloo"), 1, 2),
         "route-diverted",
         WARN,
         "n1 · tailscale0",
+    ),
+    case(
+        "a static route to a node of the same network",
+        3,
+        diverted(
+            mesh(
+                3,
+                {(1, 2): DROP, (2, 1): DROP},
+                ways={
+                    i: (ListenAddress("Gloo", "eth0", f"10.0.0.{i + 1}", 1500, 24),)
+                    for i in range(3)
+                },
+                libraries="Gloo",
+            ),
+            1,
+            2,
+            table=0,
+        ),
+        "route-diverted",
+        FAIL,
+        "n1 · tailscale0",
+    ),
+    case(
+        "the default route leads to another network",
+        3,
+        diverted(mesh(3, {(1, 2): DROP, (2, 1): DROP}), 1, 2, table=0),
+        "link-closed",
+        FAIL,
     ),
     case(
         "a route by a VPN to another node than the one that gets no answer",

@@ -602,9 +602,9 @@ def sent_back_elsewhere(
 def sent_by_another_interface(
     world: World[Mesh], one: LibraryMesh, suspect: Suspect
 ) -> dict[str, tuple[str, Detour]]:
-    """Nodes whose kernel sends to another one, and answers it, by another interface than to the
-    rest of that network -> that node, and the route; none where that does not explain all edges of
-    a suspect."""
+    """Nodes whose kernel sends to another one in a network of theirs, and answers it, by another
+    interface than that network's -> that node, and the route; none where that does not explain all
+    edges of a suspect."""
     found: dict[str, tuple[str, Detour]] = {}
     for a, b in suspect.edges:
         ways = {node: _diversion(world, one, node, to) for node, to in ((a, b), (b, a))}
@@ -620,9 +620,10 @@ def _diversion(world: World[Mesh], one: LibraryMesh, node: str, to: str) -> Deto
     here, way, there = world.seen.get(node), one.ways.get(node), one.ways.get(to)
     if here is None or way is None or there is None:
         return None
+    found = detour_of(here.diverted, way.interface, there.ip)
     beside = way.prefix and in_network(f"{way.ip}/{way.prefix}", there.ip)
-    others = any(a == node and (a, b) not in one.failed for a, b in one.tested)
-    return detour_of(here.diverted, way.interface, there.ip) if beside or others else None
+    # to another network the default route leads, where none by this interface does
+    return found if found is not None and (beside or found.table) else None
 
 
 def of_other_family(one: LibraryMesh) -> dict[str, int]:
