@@ -5,6 +5,7 @@ transposed matrix (`transposed`), rows (`rows`)"""
 import sys
 import time
 
+import planted
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -41,6 +42,7 @@ def main() -> None:
         optimizer.step()
         table += out.detach()[:32]
         if step % 10 == 9:
+            planted.now()
             share(table)
             table.mul_(0.5)
         time.sleep(0.01)
