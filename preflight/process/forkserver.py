@@ -17,8 +17,10 @@ from typing import Any
 
 from preflight.process import bootstrap, worker
 
-REQUEST_SECONDS = 1.0
-"""How long a server may take to take a request: only a stopped one fills its socket."""
+REQUEST_SECONDS = 4.0
+"""How long a server may take to take a request. Only a stopped one fills its socket with small ones;
+what a rehearsal has seen of a rank is larger than that, and on a busy machine the server waits for
+a CPU before it reads on. Peers give up whoever is silent for 6 s."""
 
 REAP_SECONDS = 1.0
 """How long what was killed may take to be gone."""
