@@ -18,9 +18,9 @@ from typing import Any
 from preflight.process import bootstrap, worker
 
 REQUEST_SECONDS = 4.0
-"""How long a server may take to take a request. Only a stopped one fills its socket with small ones;
-what a rehearsal has seen of a rank is larger than that, and on a busy machine the server waits for
-a CPU before it reads on. Peers give up whoever is silent for 6 s."""
+"""How long a server may take to take a request. Small ones fill the socket of a stopped one only;
+what a rehearsal has seen of a rank is larger than a socket's buffer, and on a busy machine the
+server waits for a CPU before it reads on. Peers give up who is silent for 6 s."""
 
 REAP_SECONDS = 1.0
 """How long what was killed may take to be gone."""
