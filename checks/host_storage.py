@@ -422,9 +422,9 @@ def observe(host: Host, ctx: Context) -> NodeStorage:
 def _nfs_silent(
     host: Host, ctx: Context, places: tuple[ProbedPath, ...]
 ) -> tuple[SilentServer, ...]:
-    """The log is read only where something is mounted from a server, and a server that is mounted
-    nowhere here any more is no business of the job's. The others are asked whether they respond
-    now: where nobody was left to be answered, the kernel has not said OK."""
+    """The log is read only where something is mounted over NFS; a server from which nothing is
+    mounted any more does not concern the job. The others are asked whether they respond now: where
+    no process was left waiting for the answer, the kernel has not said OK."""
     try:
         mounted = {name: m.point for m in host.mounts() if (name := _server(m))}
     except CannotObserve:

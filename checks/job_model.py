@@ -41,7 +41,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from preflight.check import Context
-from preflight.domains.job.clipping import ClippedApart, Clipping, scaled_apart
+from preflight.domains.job.clipping import Clip, Clipping, scaled_apart
 from preflight.domains.job.copies import LOAD, CopiesApart, ModelCopy, copies_apart
 from preflight.domains.job.frame import Frame
 from preflight.domains.job.load import REHEARSAL, for_author, load_rank, nothing_seen, rank_subject
@@ -520,8 +520,8 @@ def _common(
             "all_reduce before the step, and leave those of layers that are split as they are"
         )
     clipped = _clipped(differs, models, ranks)
-    if clipped is not None:
-        factors = ", ".join(f"{one.factor:.3g}" for one in list(clipped.by_rank.values())[:SHOWN])
+    factors = ", ".join(f"{one.factor:.3g}" for one in list(clipped.values())[:SHOWN])
+    if clipped:
         frame = ranks[differs.odd[0]][1].clipping.frame
         at = f" at {frame}" if frame else ""
         hint = (
@@ -546,8 +546,8 @@ def _clipped(
     differs: Drift,
     models: Mapping[int, Replica],
     ranks: Mapping[int, tuple[Subject, Models]],
-) -> ClippedApart | None:
-    """Where gradients of what all have in common differ by what each rank has clipped them by."""
+) -> dict[int, Clip]:
+    """What each rank has clipped by, where gradients of what all have in common differ by that."""
     number, gradients = differs.numbers[0], {}
     for rank in models:
         looks = ((one.step, one.sums) for one in models[rank].graded)

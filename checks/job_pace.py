@@ -760,18 +760,16 @@ def _collected(ranks: Sequence[Rank]) -> Iterator[Found]:
 
 
 def _zeros(ranks: Sequence[Rank]) -> Iterator[Found]:
-    found = [rank for rank in ranks if mostly_zero(rank.pace.needless.tables)]
-    if len(found) < max(2, len(ranks)) or min(rank.held for rank in ranks) < WAITING:
-        return
-    table = mostly_zero(found[0].pace.needless.tables)
-    if table is None:
+    tables = [mostly_zero(rank.pace.needless.tables) for rank in ranks]
+    table = tables[0] if len(tables) > 1 and all(tables) else None
+    if table is None or min(rank.held for rank in ranks) < WAITING:
         return
     used = f"{table.used:.1%}" if table.used else "next to none"
     yield Found(
         "gradient-mostly-zero",
-        tuple(rank.subject for rank in found),
-        saw=f"{size(table.bytes)} of {size(table.whole)} are the gradient of {table.name}, "
-        f"{table.rows:,} x {table.columns}, of whose rows {used} have one · "
+        tuple(rank.subject for rank in ranks),
+        saw=f"{size(table.bytes)} of {size(table.whole)} are the gradient of {table.name} "
+        f"({table.rows:,} x {table.columns}), in which {used} of the rows are not zero · "
         f"{_parts([r.held for r in ranks])} of the samples have a collective open",
         expected="gradients of the rows that are in use",
         confidence=Confidence.LIKELY,

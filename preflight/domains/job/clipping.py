@@ -9,10 +9,9 @@ from typing import Final
 from preflight.domains.job.frame import Frame
 from preflight.frozen import dataclass
 
-SHARDS, PARTS, LIMIT, COMMON = "shards", "parts", "limit", "common"
+SHARDS, PARTS, LIMIT = "shards", "parts", "limit"
 """Why ranks scale by different factors: FSDP has sharded what each takes the norm of; so has the
-script itself; max_norm is not the same; or what they have in common is clipped with the norm of all
-that a rank has."""
+script itself; or max_norm is not the same."""
 APART: Final = 1e-3
 """Part of a factor or a norm by which it differs; equal gradients give norms that are equal to
 far more digits."""
@@ -81,12 +80,13 @@ def clipped_apart(
 
 def scaled_apart(
     found: Mapping[int, Clipping], gradients: Mapping[int, Mapping[int, float]]
-) -> ClippedApart | None:
-    """The first call that scales gradients which ranks have in common by factors of their own.
-    gradients: of each rank, by the step, one that has been clipped; before, all had the same."""
+) -> dict[int, Clip]:
+    """Of each rank the first call that scales gradients which ranks have in common by a factor of
+    its own; none where they differ for another reason. gradients: of each rank, by the step, one
+    that has been clipped."""
     looks = {rank: dict(one.looks) for rank, one in found.items()}
     if len(looks) < 2 or looks.keys() != gradients.keys():
-        return None
+        return {}
     steps = set.intersection(*(set(own) for own in (*looks.values(), *gradients.values())))
     for step in sorted(steps):
         calls = {rank: own[step] for rank, own in looks.items()}
@@ -97,8 +97,8 @@ def scaled_apart(
         before = [now[rank] / clip.factor for rank, clip in clips.items()]
         alike = all(isclose(one, before[0], rel_tol=APART) for one in before)
         if alike and not all(isclose(n, now[min(now)], rel_tol=APART) for n in now.values()):
-            return ClippedApart(COMMON, step, clips)
-    return None
+            return clips
+    return {}
 
 
 def _together(calls: Mapping[int, tuple[Clip, ...]]) -> Iterator[dict[int, Clip]]:

@@ -56,7 +56,7 @@ class Job:
 
 
 class Grad:
-    """Rows of a table's gradient, of which so many have one."""
+    """A table's gradient in which the first `used` rows are not zero."""
 
     layout = "strided"
 
