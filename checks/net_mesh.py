@@ -59,6 +59,7 @@ from preflight.domains.net.fault_localisation import (
     suspects,
     untested_edges,
 )
+from preflight.domains.net.icmp import STANDS_IN
 from preflight.domains.net.interfaces import LIBRARIES, MORE, MORE_OF_GLOO, ListenAddress
 from preflight.domains.net.mesh_probe import (
     OK,
@@ -92,6 +93,7 @@ from preflight.domains.net.mesh_view import (
     other_range,
     overflowed,
     refusing_dialler,
+    rejecting_node,
     sent_back_elsewhere,
     sent_by_another_interface,
     summarise_dials,
@@ -920,16 +922,24 @@ def _closed_path(world: World[Mesh], view: LibraryMesh, suspect: Suspect) -> Fou
     subjects = suspect.subjects(world.topology)
     code, confidence, blame = CLOSED[suspect.what, suspect.at], suspect.confidence, suspect.blame
     node, to = suspect.ends
-    own = refusing_dialler(view, suspect) if suspect.what in (LINK, EITHER) else ""
+    own = rejects = ""
+    if suspect.what in (LINK, EITHER):
+        own, rejects = refusing_dialler(view, suspect), rejecting_node(view, suspect)
     if own:
         code, confidence, blame = "outbound-closed", Confidence.LIKELY, Blame.NODE
-        subjects = (Subject(Kind.NODE, own, ranks=world.topology.ranks_of(own)), *subjects)
         node, to = next(e for e in suspect.edges if e[0] == own)
+    elif rejects:
+        code, confidence, blame = _rejected_at(rejects, suspect), Confidence.LIKELY, Blame.NODE
+        node, to = sorted(suspect.edges[0], key=lambda name: name != rejects)
     elif suspect.what == EITHER and set(suspect.edges) == view.tested:
         code = "ephemeral-closed"
+    if own or rejects:
+        subjects = (Subject(Kind.NODE, node, ranks=world.topology.ranks_of(node)), *subjects)
     fields = advice_fields(world, view, node, to)
     results = describe_results(view.failed[e] for e in suspect.edges)
     alternatives = () if own else suspect.alternatives("a firewall or a route")
+    if rejects:
+        alternatives = () if code == "outbound-closed" else (STANDS_IN,)
     ranges = {n: seen.ports for n, seen in world.seen.items()}
     differs = other_range(ranges, node) if code == "inbound-closed" else None
     if differs is not None:
@@ -949,6 +959,12 @@ def _closed_path(world: World[Mesh], view: LibraryMesh, suspect: Suspect) -> Fou
         fields=fields,
         status=edge_status(world, view, [n for e in suspect.edges for n in e]),
     )
+
+
+def _rejected_at(node: str, suspect: Suspect) -> str:
+    """Which of its directions a node's own firewall rejects."""
+    ways = {OUTBOUND if edge[0] == node else INBOUND for edge in suspect.edges}
+    return CLOSED[NODE, ways.pop() if len(ways) == 1 else BOTH]
 
 
 def _intercepted(

@@ -33,6 +33,8 @@ class Attempt:
     heard     the first bytes of a stranger, made printable and cut
     seconds   that this try took; `tries` how many there were, `at` when the last began
     unacked   bytes of ours that the other end's kernel had not acknowledged at its end
+    icmp      the ICMP message that ended it: `port`, `prohibited`, `host` or `network`; empty:
+              none, or the kernel does not say. `icmp_by`: the address of who sent it
     """
 
     ip: str
@@ -44,6 +46,8 @@ class Attempt:
     tries: int = 1
     at: float = 0.0
     unacked: int = 0
+    icmp: str = ""
+    icmp_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from preflight.domains.net.icmp import Unreachable, keep_icmp, unreachable
 from preflight.domains.net.tcp import acknowledged, unacknowledged_bytes
 from preflight.meeting import connection
 from preflight.meeting.connection import Gone, Loop, Wire
@@ -56,6 +57,7 @@ WANTED = 16
 """Checks that a host may start, and values that it may ask for in one line; ours asks for one."""
 HEARD = 64 << 20
 """Bytes that are kept of what peers say to each other."""
+NO_ICMP = Unreachable()
 PINGS = 5
 """Round trips at the start, the best of which tells the difference of the clocks."""
 
@@ -179,14 +181,14 @@ class Attendance:
             return
         if not local:
             connection.keep_segments_small(sock)
+            keep_icmp(sock)
         code = 0
         try:
             code = sock.connect_ex(rung.ip if local else (rung.ip, rung.port))
         except OSError as error:  # a name in the place of an address
             code = error.errno or errno.EINVAL
         if code not in (0, errno.EINPROGRESS):
-            sock.close()
-            self._step(error=_name(code))
+            self._failed(sock, code)
             return
         self._dialling = sock
         self._due = now + CONNECT_SECONDS
@@ -200,9 +202,9 @@ class Attendance:
         self.loop.unwatch(sock)
         self._dialling = None
         if code:
-            sock.close()
-            self._step(error=_name(code))
+            self._failed(sock, code)
             return
+        keep_icmp(sock, wanted=False)
         # one that connects to a free port of its own range can meet itself
         if sock.getsockname()[:2] == sock.getpeername()[:2]:
             sock.close()
@@ -216,6 +218,11 @@ class Attendance:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._due = time.monotonic() + BANNER_SECONDS + slack(self.agents)
         self._wire = Wire(sock, self.loop, self._readable)
+
+    def _failed(self, sock: socket.socket, code: int) -> None:
+        icmp = unreachable(sock)
+        sock.close()
+        self._step(error=_name(code), icmp=icmp)
 
     def _timed_out(self, now: float) -> None:
         if self._dialling is not None:
@@ -239,6 +246,7 @@ class Attendance:
         answer: str = "",
         heard: str = "",
         unacked: int = 0,
+        icmp: Unreachable = NO_ICMP,
         entered: bool = False,
     ) -> None:
         """This rung is done; the next one, or after a pause the first one again."""
@@ -250,6 +258,9 @@ class Attendance:
         if last is not None and error == "ECONNREFUSED" and (before == "silent" or last.unacked):
             # it is over there meanwhile; how the connection failed while it was held tells more
             answer, error, seconds, unacked = before, "", last.seconds, last.unacked
+        if last is not None and last.icmp and error == "ETIMEDOUT":
+            # who rejects says so only now and then (net.ipv4.icmp_ratelimit), and drops the rest
+            error, seconds, icmp = last.error, last.seconds, Unreachable(last.icmp, last.icmp_by)
         if before in ANSWERS_OF_OURS and answer not in ANSWERS_OF_OURS and not entered:
             # it is over there meanwhile, perhaps since our hello; what was said before tells more
             answer, heard, error = before, last.heard if last else "", ""
@@ -263,6 +274,8 @@ class Attendance:
             rung.tries,
             round(self._since - self.began, 3),
             unacked,
+            icmp.what,
+            icmp.by,
         )
         self._nonce = ""
         self._due = now

@@ -139,6 +139,15 @@ def first(seen: dict[str, Any], number: int, *, ip: str = "192.168.99.2") -> dic
     return seen | {f"n{number}": dataclasses.replace(mesh, ways=ways, source=source)}
 
 
+def says(to: int, firewall: int) -> Edge:
+    """An edge to node `to` that 10.0.0.`firewall` rejects by ICMP."""
+    return Edge(to, "Gloo", "ECONNREFUSED", 0.001, rejected_by=f"10.0.0.{firewall}")
+
+
+EITHER_END = "link-or-end-closed"
+TWO_OF_ONE = {(1, 0): says(0, 2), (0, 1): says(1, 2)}
+TWO_OWN = {(1, 0): says(0, 2), (0, 1): says(1, 1)}
+
 OLD_MAC = "02:de:ad:00:00:01"
 
 
@@ -345,6 +354,11 @@ CASES = (
         "n2",
     ),
     case("outbound", 4, mesh(4, out_of(1, 4, "EPERM")), "outbound-closed", FAIL, "n1"),
+    case("two, its ICMP", 2, mesh(2, {(1, 0): says(0, 1)}), "inbound-closed", FAIL, "n0"),
+    case("two, own ICMP", 2, mesh(2, {(1, 0): says(0, 2)}), "outbound-closed", FAIL, "n1"),
+    case("two, a router's ICMP", 2, mesh(2, {(1, 0): says(0, 9)}), EITHER_END, FAIL, "n1->n0"),
+    case("two, each its own", 2, mesh(2, TWO_OWN), "ephemeral-closed", FAIL, "n0->n1"),
+    case("a pair of 4, its ICMP", 4, mesh(4, {(1, 0): says(0, 1)}), "inbound-closed", FAIL, "n0"),
     case(
         "cut off",
         4,
@@ -353,6 +367,7 @@ CASES = (
         FAIL,
         "n3",
     ),
+    case("two, one's, both ways", 2, mesh(2, TWO_OF_ONE), "node-cut-off", FAIL, "n1"),
     case(
         "behind NAT, as a listener saw",
         3,

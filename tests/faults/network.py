@@ -9,6 +9,7 @@ from faults.world import WHOLE, WorldFault, machines
 from lab.faults import (
     DOCKER,
     PROHIBIT,
+    REJECT,
     RESET,
     Break,
     arp_unheard,
@@ -276,8 +277,25 @@ ON_THE_WAY = (
     reach(
         "a firewall prohibits MASTER_PORT to n2 alone",
         "prohibited",
-        "n2*",
+        "n1",
+        says="from 10.77.0.1",
         breaks={"n1": [prohibit_port(PORT, N2)]},
+        innocent=("n3",),
+    ),
+    reach(
+        "a firewall rejects MASTER_PORT as iptables does",
+        "prohibited",
+        "n1",
+        machines=machines(2),
+        says="ICMP 'port unreachable' from 10.77.0.1",
+        breaks={"n1": [firewall("reject", f"tcp dport {PORT} {REJECT}")]},
+    ),
+    reach(
+        "n2's own firewall rejects what it sends to MASTER_PORT, as iptables does",
+        "prohibited",
+        "n2*",
+        says="ICMP 'port unreachable' from 10.77.0.2",
+        breaks={"n2": [firewall("own", f"tcp dport {PORT} {REJECT}", hook="output")]},
         innocent=("n1", "n3"),
     ),
     reach(
@@ -366,6 +384,14 @@ PORTS = (
         "n1",
         breaks={"n1": [close_other_ports(PORT, verdict=PROHIBIT)]},
         innocent=("n2", "n3"),
+    ),
+    mesh(
+        "the first of two machines rejects all but MASTER_PORT",
+        "inbound-closed",
+        "n1",
+        machines=machines(2),
+        says="rejected by ICMP from 10.77.0.1",
+        breaks={"n1": [close_other_ports(PORT, verdict=REJECT)]},
     ),
     mesh(
         "all open ports 50000-51000 alone, and n2 has the kernel's range",

@@ -81,6 +81,8 @@ class Break:
 DROP = "drop"
 RESET = "reject with tcp reset"
 PROHIBIT = "reject with icmpx admin-prohibited"
+REJECT = "reject with icmpx port-unreachable"
+"""What iptables' REJECT, ufw and kube-proxy do: connect() says of it what it says of RESET."""
 
 
 def firewall(what: str, *rules: str, hook: str = "input") -> Break:

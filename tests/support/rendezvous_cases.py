@@ -100,6 +100,13 @@ SILENT_AGAIN = (Probe("10.0.0.1", PORT, "ETIMEDOUT", 0.8),) * 8
 DROPPED = rung("ETIMEDOUT", seconds=4.0, tries=7)
 DEAD = rung("EHOSTUNREACH", seconds=3.06, tries=9)
 PROHIBITED = rung("EHOSTUNREACH")
+
+
+def icmp_says(by: str, what: str = "port", error: str = "ECONNREFUSED") -> Attempt:
+    """Rejected by an ICMP message of this address."""
+    return rung(error, icmp=what, icmp_by=by)
+
+
 V6_DROPPED = rung("ETIMEDOUT", ip="fd00::1", seconds=4.0, tries=1)
 
 
@@ -885,6 +892,41 @@ ATTEMPTS: tuple[Row, ...] = (
             (
                 "prohibited by an own rule",
                 out(2, rung("EACCES")),
+                "prohibited",
+                None,
+                Confidence.LIKELY,
+            ),
+            (
+                "an own rule, or a router's words of IPv6",
+                out(2, rung("EACCES", ip="fd00::1")),
+                "prohibited",
+                None,
+                Confidence.POSSIBLE,
+            ),
+            (
+                "the host's firewall says so",
+                out(2, icmp_says("10.0.0.1"), elsewhere=MASTER_UP),
+                "prohibited",
+                None,
+                Confidence.LIKELY,
+            ),
+            (
+                "a router's firewall says so",
+                out(2, icmp_says("10.0.0.254")),
+                "prohibited",
+                None,
+                Confidence.LIKELY,
+            ),
+            (
+                "a Service without an endpoint says so",
+                out(2, icmp_says("10.0.0.254"), kubernetes=True),
+                "prohibited",
+                None,
+                Confidence.POSSIBLE,
+            ),
+            (
+                "a router says that the host is not there",
+                out(2, icmp_says("10.0.0.254", "host", "EHOSTUNREACH")),
                 "prohibited",
                 None,
                 Confidence.POSSIBLE,
@@ -1923,6 +1965,42 @@ NOT_ADMITTED: tuple[Row, ...] = (
         "name-unknown",
         subject="n4",
         about=("n4",),
+    ),
+    row(
+        "its own firewall rejects it",
+        {"n2": out(2, icmp_says("10.0.0.2"), addresses=("10.0.0.2",))},
+        "prohibited",
+        subject="n2",
+        about=("n2",),
+        sure=Confidence.LIKELY,
+        blame=Blame.NODE,
+        says=("refused after 0.3 ms, by ICMP 'port unreachable' from 10.0.0.2",),
+    ),
+    row(
+        "the host's firewall rejects one of two",
+        {"n2": out(2, icmp_says("10.0.0.1"))},
+        "prohibited",
+        about=("", "n2"),
+        sure=Confidence.LIKELY,
+        says=("a firewall in front of it that rejects in its name",),
+    ),
+    row(
+        "one node's own firewall, and the host's for another",
+        here(
+            hosting(*ALL[:2]),
+            n2=guest(2),
+            n3=out(3, icmp_says("10.0.0.3"), addresses=("10.0.0.3",)),
+            n4=out(4, icmp_says("10.0.0.1", "prohibited", "EHOSTUNREACH")),
+        ),
+        "prohibited",
+        about=("n1", "n3", "n4"),
+    ),
+    row(
+        "a Service whose pods are not ready",
+        {"n2": out(2, icmp_says("10.0.0.254"), kubernetes=True)},
+        "prohibited",
+        sure=Confidence.POSSIBLE,
+        says=("a Service without a ready pod: kube-proxy rejects for it",),
     ),
     row(
         "one absent, another not in: each its own finding",

@@ -30,6 +30,7 @@ from typing import Any
 from preflight.check import Context
 from preflight.domains.net import pairing
 from preflight.domains.net.dns import parse_ip
+from preflight.domains.net.icmp import REJECTS, keep_icmp, unreachable
 from preflight.domains.net.interfaces import (
     LIBRARIES,
     ListenAddress,
@@ -121,6 +122,8 @@ class Edge:
     answered     wrong machine: the number of the node that answered instead, if it is one
     retransmits  segments that were sent again, SYN included
     port         its source port, where it was connected and nobody of ours answered; else 0
+    rejected_by  the address of the firewall that rejected it by ICMP; empty: none did, or the
+                 kernel does not say
     """
 
     to: int
@@ -131,6 +134,7 @@ class Edge:
     answered: int | None = None
     retransmits: int = 0
     port: int = 0
+    rejected_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -596,7 +600,7 @@ class MeshPeer:
         """`port`: the source port; 0: the kernel chooses it."""
         began = time.monotonic()
         result, stage = OK, TIMED_OUT
-        source, answered, again, answer = "", None, 0, None
+        source, rejected_by, answered, again, answer = "", "", None, 0, None
         connected: float | None = None
         try:
             sock = open_socket(target.ip)
@@ -609,6 +613,7 @@ class MeshPeer:
                 if port:
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                     sock.bind(("", port))
+                keep_icmp(sock)
                 code = sock.connect_ex(sockaddr(target.ip, target.port, target.interface))
                 port = sock.getsockname()[1]
                 if code == errno.EINPROGRESS:
@@ -616,6 +621,7 @@ class MeshPeer:
                     code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
                 if code:
                     raise OSError(code, os.strerror(code))
+                keep_icmp(sock, wanted=False)
                 connected, stage = time.monotonic() - began, SILENT
                 info = tcp_info(sock)
                 if info is not None:
@@ -638,9 +644,11 @@ class MeshPeer:
                 result = CLOSED
             except OSError as error:
                 result = connect_error(error, target.ip)
+                said = unreachable(sock)
+                rejected_by = said.by if said.what in REJECTS else ""
         seconds = connected if connected is not None else time.monotonic() - began
         taken = port if connected is not None and result != OK else 0
-        edge = _edge(target, result, seconds, source, answered, again, taken)
+        edge = _edge(target, result, seconds, source, answered, again, taken, rejected_by)
         land(Dialled(target, edge, answer, port))
 
     def _judge(self, target: Target, challenge: bytes, reply: bytes) -> tuple[str, int | None, str]:

@@ -466,7 +466,9 @@ def describe_results(edges: Iterable[Edge], why: bool = True) -> str:
     said: Counter[str] = Counter()
     for edge in edges:
         words = WORDS.get(edge.result, edge.result[:40])
-        if edge.result == "EHOSTUNREACH":
+        if edge.rejected_by:
+            words = f"rejected by ICMP from {edge.rejected_by[:45]}: a firewall there"
+        elif edge.result == "EHOSTUNREACH":
             dead = "no machine there answers ARP (EHOSTUNREACH)"
             closed = "rejected by ICMP, as firewalls do (EHOSTUNREACH)"
             words = closed if edge.seconds < QUICK else dead
@@ -801,3 +803,14 @@ def refusing_dialler(one: LibraryMesh, suspect: Suspect) -> str:
     if len(diallers) == 1 and all({(a, b), (b, a)} & refused for a, b in suspect.edges):
         return diallers.pop()
     return ""
+
+
+def rejecting_node(one: LibraryMesh, suspect: Suspect) -> str:
+    """The one node whose own firewall has rejected all of these connections, as its ICMP messages
+    say; empty: there is none, or nobody said so."""
+    nodes = set()
+    for a, b in suspect.edges:
+        by = one.failed[a, b].rejected_by
+        ends = [n for n in (a, b) if by and n in one.ways and one.ways[n].ip == by]
+        nodes.add(ends[0] if len(ends) == 1 else "")
+    return nodes.pop() if len(nodes) == 1 else ""

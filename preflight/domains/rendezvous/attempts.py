@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 
+from preflight.domains.net import icmp
 from preflight.domains.net.dns import NO_RESOLVER, in_words
 from preflight.domains.net.reverse_path import Detour, OutgoingWay
 from preflight.domains.rendezvous.tcp_probe import Probe
@@ -137,6 +138,8 @@ def outcome_of(attempt: Attempt, routes: Mapping[str, str]) -> AttemptOutcome:
         case other if other:
             return AttemptOutcome.UNCLEAR
     match attempt.error:
+        case _ if attempt.icmp in icmp.REJECTS:  # a host without a listener resets
+            return AttemptOutcome.PROHIBITED
         case "ECONNREFUSED" | "ECONNRESET":
             return AttemptOutcome.REFUSED
         case "ETIMEDOUT":
@@ -193,9 +196,19 @@ def describe_attempt(attempt: Attempt) -> str:
             "ECONNRESET": f"reset after {took}",
             "ETIMEDOUT": f"no answer in {took}",
         }.get(attempt.error, f"{attempt.error[:40] or 'not connected'} after {took}")
+        if attempt.icmp in ICMP_WORDS:
+            said += f", by ICMP '{ICMP_WORDS[attempt.icmp]}' from {attempt.icmp_by[:45]}"
     tries = f" ({plural(attempt.tries, 'try')})" if attempt.tries == 1 else ""
     tries = tries or f" ({attempt.tries} tries)"
     return f"{host_port(attempt.ip, attempt.port)} {said}{tries}"
+
+
+ICMP_WORDS = {
+    icmp.PORT: "port unreachable",
+    icmp.PROHIBITED: "administratively prohibited",
+    icmp.HOST: "host unreachable",
+    icmp.NETWORK: "network unreachable",
+}
 
 
 def describe_attempts(roll: Roll) -> str:
@@ -275,10 +288,10 @@ FINDINGS = {
         blame=Blame.UNKNOWN,
     ),
     AttemptOutcome.PROHIBITED: FindingType(
-        headline="a firewall rejects connections from {outside} to {name}:{port}",
+        headline="{firewall} rejects connections from {outside} to {name}:{port}",
         who="network administrator",
-        cause="a firewall rule that rejects with icmp admin-prohibited, or one for outgoing "
-        "connections",
+        cause="a firewall rule that rejects (iptables REJECT, firewalld, ufw limit), or one for "
+        "outgoing connections",
         means=TIMED_OUT + " or 'No route to host'",
         text="allow all TCP between the nodes of the job, on both of them",
         commands=(Command("nft list ruleset", "both nodes"), DIALS),

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from preflight.domains.net.dns import NO_RESOLVER
+from preflight.domains.net.dns import NO_RESOLVER, is_loopback
+from preflight.domains.net.icmp import REJECTS, STANDS_IN
 from preflight.domains.rendezvous import on_the_way
 from preflight.domains.rendezvous.arrivals import MeetingView
 from preflight.domains.rendezvous.attempts import (
@@ -66,6 +67,15 @@ DROPS = "a firewall drops the packets"
 SILENT_HOST = f"{DROPS}, or the host is down"
 """Why nobody answers: where the meeting's host is known, it lives."""
 
+OWN_RULE = ("EACCES", "EPERM")
+"""What connect() says of a rule or route of the own node (of IPv6, ICMP may say the first)."""
+FIREWALLS = {
+    OWN: "a firewall rule of this node for outgoing connections",
+    AT_HOST: "a firewall on the host's side",
+    BETWEEN: "a firewall between them",
+}
+NO_ENDPOINT = "a Service without a ready pod: kube-proxy rejects for it until rank 0's pod is ready"
+
 MISLEADS = "the NAT rule of this node is stale: it leads to a machine that is not rank 0's"
 DROPS_ECN = (
     "a firewall drops SYNs that ask for ECN, as all of this node do: "
@@ -87,6 +97,20 @@ class NotAdmitted:
         """Whether that may be why nothing at all came back."""
         return self.reach.ecn and not any(p.answered for p in self.reach.elsewhere)
 
+    @property
+    def rejecting_side(self) -> str:
+        """Where the firewall is that rejects it, as its own kernel or the sender of an ICMP message
+        says; empty: that is not known, or it is not rejected."""
+        if self.way is not AttemptOutcome.PROHIBITED or self.attempt is None:
+            return ""
+        by = self.attempt.icmp_by
+        if self.attempt.icmp not in REJECTS:
+            own = self.attempt.error in OWN_RULE and ":" not in self.attempt.ip
+            return OWN if own else ""
+        if by in self.reach.addresses or is_loopback(by):
+            return OWN
+        return AT_HOST if by == self.attempt.ip else BETWEEN
+
     def seen_on_the_way(self, view: MeetingView | None) -> str:
         return on_the_way.seen_on_the_way(self.way, self.attempt, self.reach, view)
 
@@ -106,7 +130,7 @@ def _with_ranks(here: Subject, reach: Reach) -> Subject:
 
 def diagnose(world: World[Reach], view: MeetingView | None) -> Iterator[Found]:
     """One finding for all who failed in the same way at the same place."""
-    groups: dict[tuple[str, AttemptOutcome, str, str, int], list[NotAdmitted]] = {}
+    groups: dict[tuple[str, AttemptOutcome, str, str, str, int], list[NotAdmitted]] = {}
     too_late: list[NotAdmitted] = []
     too_early: list[NotAdmitted] = []
     explained = {here.node for here, _ in orphaned(world, view)}
@@ -122,7 +146,8 @@ def diagnose(world: World[Reach], view: MeetingView | None) -> Iterator[Found]:
             too_early.append(one)
             continue
         roll, wrong = one.reach.roll, _right_address(one, world, view)
-        key = (wrong, one.way, one.seen_on_the_way(view), roll.name, roll.port)
+        code = one.seen_on_the_way(view)
+        key = (wrong, one.way, one.rejecting_side, code, roll.name, roll.port)
         groups.setdefault(key, []).append(one)
     for (wrong, *_), group in groups.items():
         yield _wrong_address(group, wrong) if wrong else _diagnosis(group, world, view)
@@ -269,6 +294,8 @@ def _diagnosis(
     if code == on_the_way.TRANSLATED:
         return _rewritten(group, view)
     side, sure = (OWN, Confidence.CERTAIN) if way in NAMES else _side(group, view)
+    if first.rejecting_side:
+        side, sure = first.rejecting_side, Confidence.LIKELY
     if way is AttemptOutcome.NO_ROUTE and all(_own_route(one) for one in group):
         # that everybody lacks the way to it is the address's fault
         side = OWN if view is not None and view.guests else side
@@ -305,8 +332,23 @@ def _diagnosis(
         blame=Blame.NODE if own else None,
         confidence=sure,
         alternatives=alternatives,
-        fields={**_fields(group, ""), "silent": SILENT_HOST if view is None else DROPS},
+        fields={
+            **_fields(group, ""),
+            "silent": SILENT_HOST if view is None else DROPS,
+            "firewall": _firewall(first, host.node or host.name),
+        },
     )
+
+
+def _firewall(one: NotAdmitted, host: str) -> str:
+    """Which one rejects, as far as that is known."""
+    by = one.attempt.icmp_by[:45] if one.attempt is not None else ""
+    known = {
+        OWN: f"{one.here.node}'s own firewall",
+        AT_HOST: f"{host}'s firewall",
+        BETWEEN: f"a firewall at {by}",
+    }
+    return known.get(one.rejecting_side, "a firewall")
 
 
 def _who_intercepts(
@@ -569,6 +611,10 @@ def _expectation(
             listens += "given another MASTER_PORT"
             reset = "something listens, but a firewall rejects the connection"
             return f"a listener at {roll.name[:80]}:{roll.port}", (listens, reset), sure
+        case AttemptOutcome.PROHIBITED if group[0].rejecting_side:
+            if view is None and any(one.reach.kubernetes for one in group):
+                return meeting, (FIREWALLS[side], NO_ENDPOINT), Confidence.POSSIBLE
+            return meeting, (STANDS_IN,) if side == AT_HOST else (), sure
         case AttemptOutcome.PROHIBITED if not up:
             down = "the host is down, and the router or an ARP that is running out says so"
             return meeting, (f"a firewall {at}", own, down), Confidence.POSSIBLE
