@@ -13,9 +13,10 @@ Fails if     ranks make different calls with the same number, or in a different 
              does not end; a rank does not end after its program is over, or has failed
 Warns if     at the end of the watch other ranks have waited at least 10 s for one that is still
              working, or that sleeps between attempts; in a job that is only seen from outside one
-             does nothing somewhere else while all others wait for their GPUs; one line calls
-             barrier() 8 times and more in each step, or one line makes a process group for the
-             same ranks again and again
+             does nothing somewhere else while all others wait for their GPUs; at the end of the
+             watch no rank has made a step for 15 s, nor used its CPU, or all wait in calls of
+             torch.distributed.rpc; one line calls barrier() 8 times and more in each step, or one
+             line makes a process group for the same ranks again and again
 Undecided    no collective and no step was seen during the watch; a process group counts calls, but
              neither torch nor preflight could record them; all ranks wait for the lock file of an
              extension's build (torch.utils.cpp_extension, as DeepSpeed uses it)
@@ -301,6 +302,16 @@ FINDINGS = {
         now="find ~/.cache/torch_extensions $TORCH_EXTENSIONS_DIR -name lock",
         status=Status.UNDECIDED,
     ),
+    "standstill": for_author(
+        headline="the job does nothing any more: no step, batch or collective for {seconds}",
+        cause="a wait of the script's own for a key of the store, a file or a counter that never "
+        "gets there (one that is used twice, or that ranks leave out), a remote call that nobody "
+        "answers, a service that does not respond",
+        means="a hang, if what the ranks wait for does not come: no timeout of torch's ends it",
+        text="look at what the ranks wait for at {line!s}; look at it for longer (--for) to see "
+        "whether it goes on",
+        status=Status.WARN,
+    ),
     "nothing-seen": for_author(
         headline="{seen}",
         cause="a start that takes longer than the watch; a training loop without torch.optim",
@@ -328,6 +339,7 @@ def judge(world: World[Calls], expect: Expect) -> Iterator[Found]:
         or uneven_data_at_end(hang)
         or hang_cause(hang)
         or elsewhere(hang)
+        or _standstill(hang)
         or _swapped(hang)
         or _unrecorded(hang)
         or _nothing(hang)
@@ -512,6 +524,47 @@ def _locked(hang: Hang) -> Found | None:
         expected="a rank that builds it, or no lock file",
         confidence=LIKELY,
     )
+
+
+STANDSTILL_SECONDS, STANDSTILL_STEPS = 15.0, 10
+"""Without a step, when the watch ends: so long, and so many times what a step took before."""
+STANDSTILL_CPU = 0.1
+"""Of one CPU, at most, in the last seconds: who polls sleeps most of the time."""
+RPC = "/torch/distributed/rpc/"
+"""Whose threads spin while they wait for messages."""
+
+
+def _standstill(hang: Hang) -> Found | None:
+    """Ranks that have stepped, and of which none does any more: none of them computes, reads or
+    writes, and none waits in a collective, for which there would be a rank to name."""
+    calls = hang.calls.values()
+    if any(seen.why != "time" or seen.at != "own" or seen.leaving or seen.moves for seen in calls):
+        return None
+    if any(frame.file.endswith(BATON) for seen in calls for frame in seen.stack):
+        return None  # one of them may build the extension that they wait for
+    quiet = min(seen.quiet for seen in calls)
+    steps = max(seen.steps for seen in calls)
+    if not steps or quiet < STANDSTILL_SECONDS:
+        return None
+    before = max(seen.seconds for seen in calls) - quiet
+    if quiet * steps < STANDSTILL_STEPS * before or not all(map(_rests, calls)):
+        return None
+    line = next((str(seen.own) for seen in calls if seen.own is not None), "that line")
+    return Found(
+        "standstill",
+        hang.subjects(hang.calls),
+        saw=f"{plural(steps, 'step')} in {duration(before)}, and none for {duration(quiet)}"
+        + hang.places(),
+        expected="a step on every rank",
+        confidence=Confidence.POSSIBLE,
+        alternatives=("what they wait for comes from outside of the job, and later",),
+        fields={"seconds": duration(quiet), "line": line},
+    )
+
+
+def _rests(seen: Calls) -> bool:
+    in_rpc = any(RPC in frame.file for frame in seen.stack if not frame.own)
+    return in_rpc or (seen.cpu < STANDSTILL_CPU and not seen.works)
 
 
 def _nothing(hang: Hang) -> Found | None:

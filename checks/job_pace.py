@@ -31,7 +31,8 @@ Warns if     a rank waits for its DataLoader in 30 % of its time (in 50 % with a
              a quarter of the time; garbage collections take a tenth of a rank's time; torch.compile
              compiles one function 8 times, in a fifth of it; half of the bytes of gradients that
              DDP sums, or more, are rows of a table that no sample of the batches has used, and all
-             ranks have a collective open in 30 % of the samples
+             ranks have a collective open in 30 % of the samples; DDP broadcasts 8 MiB of buffers
+             and twice the bytes of its gradients before every forward
 Undecided    fewer than 8 steps or 10 samples; not a rehearsal (preflight rehearse -- CMD)
 Not covered  what a GPU itself takes for its part of a step; whether it waits in NCCL, in steps of
              less than half a second; steps without an optimizer; a rank that is slow at odd times;
@@ -73,6 +74,7 @@ from preflight.domains.job.needless import (
     started_again,
 )
 from preflight.domains.job.record import BusyThread, Pace, Volume
+from preflight.domains.job.shared_buffers import shared_buffers
 from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host
@@ -106,6 +108,10 @@ usual two of them may be apart."""
 REGULAR = 0.5
 """Part of the time that usual steps make up. Below, it went into a few that took very long, as an
 evaluation or a checkpoint does: looks and waits are theirs then, not those of every step."""
+
+BUFFERS, BUFFERS_PART = 8 << 20, 2
+"""Bytes that DDP broadcasts before each forward, and how many times those of its gradients, from
+which on they are said: below, they are a small part of what a step sends."""
 
 LOADER = 0.3
 LOADER_GPU = 0.5
@@ -290,6 +296,17 @@ FINDINGS = {
         "no_sync()",
         text="put the forward into the block of no_sync() at {line!s} as well",
     ),
+    "buffers-broadcast": slowing(
+        headline="DDP broadcasts {bytes} of buffers before every forward, for {gradients} of "
+        "gradients",
+        cause="constant tables of the model (causal masks, positions, an embedding that is not "
+        "trained) that are registered as buffers: broadcast_buffers is True by default",
+        means="no error at all: rank 0 sends the same numbers to all in every forward, also with "
+        "persistent=False",
+        text="pass broadcast_buffers=False to DDP at {line!s} if no buffer changes; else keep "
+        "{largest!s} and the like out of the buffers, or share one among all layers",
+        explains=("job.balance:step-blocked",),
+    ),
     "gradient-mostly-zero": slowing(
         headline="most of the bytes that DDP sums in every step are zeros: {seen}",
         cause="a large nn.Embedding of identifiers (users, items, hashed features), of which a "
@@ -406,6 +423,7 @@ def observe(host: Host, ctx: Context) -> Pace:
         threads=parts.threads,
         cpu=parts.cpu,
         needless=seen.needless,
+        buffers=shared_buffers(seen.models),
     )
     if not enough(pace) and not needless_work(pace.needless):
         raise nothing_seen(
@@ -463,6 +481,7 @@ def judge(world: World[Pace], expect: Expect) -> Iterator[Found]:
     yield from _restarted(needless)
     yield from _recompiled(needless)
     yield from _collected(needless)
+    yield from _constants(ranks)
     if not slow and not starved:
         yield from _zeros(ranks)
 
@@ -756,6 +775,29 @@ def _collected(ranks: Sequence[Rank]) -> Iterator[Found]:
         f"{duration(one.longest)}{there}",
         expected=f"less than {_parts([COLLECTING])} of the time",
         confidence=Confidence.LIKELY,
+    )
+
+
+def _constants(ranks: Sequence[Rank]) -> Iterator[Found]:
+    if len(ranks) < 2:
+        return
+    found = ranks[0].pace.buffers
+    if found.bytes < max(BUFFERS, BUFFERS_PART * found.gradients):
+        return
+    line = str(found.frame) if found.frame else "the line that makes it"
+    yield Found(
+        "buffers-broadcast",
+        tuple(rank.subject for rank in ranks),
+        saw=f"{plural(found.count, 'buffer')} of {size(found.bytes)}, the largest {found.largest}"
+        f" · gradients of {size(found.gradients)} · {duration(ranks[0].pace.step)} per step",
+        expected="buffers that change, such as running statistics, alone",
+        confidence=Confidence.LIKELY,
+        fields={
+            "bytes": size(found.bytes),
+            "gradients": size(found.gradients),
+            "line": line,
+            "largest": found.largest.partition(" ")[0],
+        },
     )
 
 

@@ -6,8 +6,9 @@ Looks at     MASTER_PORT; on the node of rank 0 a short test listener, the socke
              timeout of the connection tracking table, and what the kernel has logged of it in the
              last hour
 Fails if     MASTER_PORT is not a port number; it needs privileges that are missing; a listener or
-             an outgoing connection holds it; the ephemeral range has fewer ports than ranks, or no
-             free one
+             an outgoing connection holds it; torchrun's variables say that its agent does, for a
+             job of this node alone, and nothing listens there; the ephemeral range has fewer ports
+             than ranks, or no free one
 Warns if     rank 0's node has a listen queue (net.core.somaxconn) that is shorter than 128 and
              than the job has ranks; MASTER_PORT is inside the ephemeral range, where any outgoing
              connection may take it first; the range is narrow for the ranks of this node; the
@@ -169,6 +170,18 @@ FINDINGS = {
         commands=(WHO_HOLDS,),
         status=(Status.FAIL, Status.WARN),
     ),
+    "agent-store-missing": FindingType(
+        headline="torchrun's variables are set, but no torchrun holds the store at port {port}",
+        who="job author",
+        cause="TORCHELASTIC_USE_AGENT_STORE left over from a torchrun around this shell, notebook "
+        "or job, in the environment of ranks that torchrun did not start",
+        means="no rank listens, not even rank 0: 'The client socket has timed out' on all of them",
+        now="unset TORCHELASTIC_USE_AGENT_STORE TORCHELASTIC_RUN_ID",
+        text="start the ranks with torchrun, or clear its TORCHELASTIC_ variables before another "
+        "launcher starts them",
+        commands=(WHO_HOLDS,),
+        explains=("rdzv.reach:agent-store-missing", "rdzv.store", "world.*"),
+    ),
     "port-ephemeral": FindingType(
         headline="MASTER_PORT {port} can be taken by any outgoing connection: it is in the "
         "ephemeral range",
@@ -282,7 +295,8 @@ class MasterPort:
     that it is full, and dropped_ago: seconds since it last did. queue: net.core.somaxconn, the
     longest queue of connections that a listener here has, None where that can't be read. used_up:
     the kernel has no port left to give. torchrun: `port` is the one of a torchrun that is to come;
-    joins: the --rdzv-id of the torchrun with c10d that holds it, if one does."""
+    joins: the --rdzv-id of the torchrun with c10d that holds it, if one does. unserved: the ranks
+    are all of this node and clients of torchrun's agent, and nothing listens on the port."""
 
     port: int
     agent: bool
@@ -302,6 +316,7 @@ class MasterPort:
     used_up: bool = False
     torchrun: TorchrunPort | None = None
     joins: str | None = None
+    unserved: bool = False
 
 
 def observe(host: Host, ctx: Context) -> MasterPort:
@@ -312,6 +327,7 @@ def observe(host: Host, ctx: Context) -> MasterPort:
     port = own.port if own else port
     low, high = _ephemeral_range(host)
     bind: int | None = None
+    unserved = False
     found: tuple[Holder, ...] = ()
     meeting = False
     if port and not agent and 0 in ctx.topology.ranks_of(ctx.node):
@@ -328,6 +344,10 @@ def observe(host: Host, ctx: Context) -> MasterPort:
                 meeting = meeting_port.signed(host, ctx.topology)
                 name = meeting_port.rank_name(ctx.topology, host.environ)
                 meeting = meeting or len(meeting_port.claimants(host, name)) > 1
+    elif port and agent and own is None and not ctx.topology.several_nodes:
+        ctx.mark("/proc/net/tcp")
+        sockets = sockets_at(host, port)
+        unserved = sockets is not None and not any(s.state == LISTEN for s in sockets)
     reserved = _reserved_ranges(host)
     ctx.mark("connection tracking")
     table = tracking_table(host)
@@ -350,6 +370,7 @@ def observe(host: Host, ctx: Context) -> MasterPort:
         queue=host.read_int("/proc/sys/net/core/somaxconn"),
         used_up=_no_port_left(host) if host.live else False,
         torchrun=own,
+        unserved=unserved,
         joins=next((run for h in found if (run := run_of(host, h.pid)) is not None), None),
     )
 
@@ -419,6 +440,16 @@ def judge(world: World[MasterPort], expect: Expect) -> Iterator[Found]:
                 (where,),
                 saw=f"MASTER_PORT={fact.value[:60]!r}",
                 expected="a number from 1 to 65535",
+                fields=fields,
+            )
+        if seen.unserved:
+            yield Found(
+                "agent-store-missing",
+                (where,),
+                saw="TORCHELASTIC_USE_AGENT_STORE=True, so that all ranks are clients of a store "
+                f"that torchrun holds · nothing listens on port {seen.port} here",
+                expected="a torchrun that holds it, or no variables of one",
+                confidence=Confidence.LIKELY,
                 fields=fields,
             )
         if seen.port and not seen.agent and (seen.torchrun or not chosen_by_us):
@@ -600,7 +631,9 @@ def measured(world: World[MasterPort]) -> Measured:
     if seen.port:
         state = {0: " free", errno.EADDRINUSE: " in use"}.get(seen.bind or 0, "")
         state = " held for the meeting" if seen.meeting else state
-        state = " of torchrun's agent" if seen.agent else "" if seen.bind is None else state
+        if seen.bind is None:
+            state = " of torchrun's agent" if seen.agent else ""
+        state = " without a listener" if seen.unserved else state
         words.append(f"port {seen.port}{state}")
     if seen.high:
         words.append(f"ephemeral {seen.low}-{seen.high}")

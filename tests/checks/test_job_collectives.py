@@ -81,6 +81,13 @@ def two(one: Calls) -> Calls:
 REACHED, BLOCKED = in_call(True), in_call(False)
 BY_COPY = rank("own", group(done=6), line=66, gpu_wait=".cuda()")
 
+POLLS = rank("own", group(done=7), steps=90, quiet=20.0, seconds=32.0, cpu=0.02)
+IN_RPC = replace(
+    POLLS,
+    cpu=0.7,
+    stack=(Frame("/x/site-packages/torch/distributed/rpc/api.py", 842, "rpc_sync"), *POLLS.stack),
+)
+
 HEALTHY = (
     Case("all go on", over("time", GOES, GOES, GOES, GOES)),
     Case("all have done their steps", over("steps", GOES, GOES)),
@@ -114,8 +121,8 @@ HEALTHY = (
         "scatter and all-to-all have sizes of their own",
         over(
             "time",
-            rank("own", group(call(7, "scatter", shape="", done=True))),
-            rank("own", group(call(7, "scatter", shape="[4] Float", done=True))),
+            rank("own", group(call(7, "scatter", shape="", done=True)), quiet=1.0),
+            rank("own", group(call(7, "scatter", shape="[4] Float", done=True)), quiet=1.0),
         ),
     ),
     Case("Join: one is done, nobody waits", over("time", gone("exited", **SHORT), GOES)),
@@ -514,6 +521,24 @@ CASES = (
         "goes on, as its stacks show",
         over("time", *[rank("own", Group(""), steps=0, moves=True)] * 2),
     ),
+    finds(
+        "standstill",
+        "all poll for something",
+        over("time", *[POLLS] * 2),
+        status=WARN,
+    ),
+    finds(
+        "standstill",
+        "remote calls, whose threads spin",
+        over("time", IN_RPC, replace(IN_RPC, steps=0)),
+        status=WARN,
+    ),
+    Case("a pause that is short", over("time", *[replace(POLLS, quiet=14.0)] * 2)),
+    Case("steps that take long", over("time", *[replace(POLLS, steps=5)] * 2)),
+    Case("one computes", over("time", POLLS, replace(POLLS, cpu=0.9))),
+    Case("one writes", over("time", POLLS, replace(POLLS, works="writes 80 MB/s"))),
+    Case("one waits in a call", over("time", POLLS, replace(WAITS, why="time", quiet=20.0))),
+    Case("its program is over", over("time", POLLS, replace(POLLS, leaving=True))),
     finds(
         "nothing-seen",
         "no step",

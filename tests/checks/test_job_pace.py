@@ -35,6 +35,7 @@ from preflight.domains.job.record import (
     Volume,
     WatchedCommand,
 )
+from preflight.domains.job.shared_buffers import SharedBuffers
 from preflight.host import Host
 from preflight.model import Blame, CannotObserve, Cause, Confidence, Missing, NotApplicable, Status
 from preflight.serde import encode
@@ -166,6 +167,14 @@ def table(waiting: float = 0.45, **changes: Any) -> dict[str, Any]:
     one = Table("table.weight", 150_000, 64, 38_400_000, 0.022, 38_900_000)
     needless = Needless(tables=(dataclasses.replace(one, **changes),))
     return ranks(*[pace(needless=needless, waiting=waiting)] * 2)
+
+
+def constants(many: int, gradients: int = 6 << 20) -> dict[str, Any]:
+    """Two ranks whose model in DDP has so many MiB of buffers."""
+    made = SharedBuffers(
+        many << 20, gradients, 10, "blocks.0.alibi [1, 4, 768, 768] float32", TOKENS
+    )
+    return ranks(*[pace(buffers=made)] * 2)
 
 
 EIGHT = pace(step=0.2, mean=0.2, threads=8, cpus=1.0, ran=0.2, unserved=0.55, cpu=0.16)
@@ -372,6 +381,10 @@ CASES = (
         )
     ),
     Case("a table of which few rows are used", table(), "gradient-mostly-zero", WARN),
+    Case("large constants in the model", constants(59), "buffers-broadcast", WARN),
+    Case("small ones in a small model", constants(7, 1 << 20)),
+    Case("as large as its gradients", constants(59, 40 << 20)),
+    Case("one rank broadcasts to nobody", ranks(*[constants(59)["n1/0"]])),
     Case(
         "a profiler of a rank of which little is known",
         ranks(Pace(needless=Needless(Profiled(40, 400)))),

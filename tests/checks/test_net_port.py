@@ -63,6 +63,13 @@ CASES = (
     Case("free", FREE),
     Case("not known", but(port=0, bind=None)),
     Case("torchrun's agent holds it, inside the range", but(port=45093, agent=True, bind=None)),
+    Case(
+        "torchrun's variables, and no torchrun",
+        but(agent=True, bind=None, unserved=True),
+        "agent-store-missing",
+        Status.FAIL,
+        subject="n1 · MASTER_PORT",
+    ),
     Case("a free port of ours", but(port=45093), topology=says("45093", "a free port")),
     Case("not rank 0's node", OTHER_NODE, topology=ELSEWHERE),
     Case("not rank 0's node, inside the range", but(port=40000, bind=None), topology=ELSEWHERE),
@@ -320,6 +327,15 @@ def test_torchruns_agent_is_left_alone(server: socket.socket) -> None:
     seen = look(server.getsockname()[1], {"TORCHELASTIC_USE_AGENT_STORE": "True"})
     assert (seen.agent, seen.bind, seen.holders) == (True, None, ())
     assert judged(net_port, Case("", seen)) == []
+    assert not seen.unserved
+
+
+def test_a_torchrun_that_is_not_there_is_missed(server: socket.socket) -> None:
+    port = server.getsockname()[1]
+    server.close()
+    seen = look(port, {"TORCHELASTIC_USE_AGENT_STORE": "True"})
+    assert seen.unserved
+    assert [f.code for f in judged(net_port, Case("", seen))] == ["agent-store-missing"]
 
 
 def test_only_the_node_of_rank_0_touches_the_port(server: socket.socket) -> None:

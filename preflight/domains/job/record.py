@@ -20,6 +20,7 @@ from preflight.domains.job.needless import Needless
 from preflight.domains.job.optimized import Optimized
 from preflight.domains.job.optimizer_settings import OptimizerSettings
 from preflight.domains.job.replica import Load, Replica
+from preflight.domains.job.shared_buffers import SharedBuffers
 from preflight.domains.job.shared_data import Dealt, Shares
 from preflight.domains.job.step_parts import StepParts
 from preflight.domains.job.tied import Untied
@@ -450,6 +451,7 @@ class Pace:
     pauses: tuple[int, ...] = ()
     """Which of its `steps` took several times as long as usual, counted from 0."""
     needless: Needless = Needless()
+    buffers: SharedBuffers = SharedBuffers()
 
 
 @dataclass(frozen=True, slots=True)
