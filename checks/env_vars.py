@@ -6,17 +6,18 @@ Looks at     NCCL_*, TORCH_*, TORCHELASTIC_*, GLOO_*, OMP_NUM_THREADS, CUDA_LAUN
              or RoCE ports, and the plugin of the network that NCCL_NET names; with NCCL_ALGO the
              version of NCCL; UCX_*, FI_* and proxies are only recorded
 Fails if     torch, NCCL or CUDA stops, hangs or can't be imported with a value; GLOO_SOCKET_IFNAME
-             is written in NCCL's syntax; there are GPUs, and NCCL_GRAPH_FILE can't be read, it or
-             NCCL_TOPO_FILE is no XML that NCCL knows, NCCL_NET=IB has no RDMA port, no plugin is
-             found for another NCCL_NET, NCCL_COMM_BLOCKING=0 lets NCCL return before torch
-             expects it, or rank 0's node lacks the address of NCCL_COMM_ID
+             is written in NCCL's syntax; there are GPUs, and NCCL_GRAPH_FILE can't be read or
+             speaks of more GPUs, it or NCCL_TOPO_FILE is no XML that NCCL knows, NCCL_NET=IB has no
+             RDMA port, no plugin is found for another NCCL_NET, NCCL_COMM_BLOCKING=0 lets NCCL
+             return before torch expects it, or rank 0's node lacks the address of NCCL_COMM_ID
 Warns if     a name has no effect; a value is silently misread or out of range; a name is
              deprecated; a line of nccl.conf does not set what it seems to; a watchdog or a fast
              path is disabled on hardware that has it; torch's heartbeat is below 30 s; on several
              nodes, no plugin is found for NCCL_NET_PLUGIN; the folder of NCCL_DEBUG_FILE, or a file
              of LD_PRELOAD, is not there; NCCL_TOPO_FILE can't be read; NCCL_ALGO leaves a
              collective without an algorithm, unless NCCL is known to be older than 2.24; NCCL_ALGO
-             or NCCL_PROTO is unknown, but there is one rank
+             or NCCL_PROTO is unknown, but there is one rank; ACCELERATE_USE_CPU is on where there
+             are GPUs
 Undecided    never: the environment is always there
 Not covered  whether interfaces exist (net.interface) and HCAs match (net.rdma); whether nodes agree
              (agree.env); whether a plugin works; proxies: c10d, NCCL, Gloo and torchrun's etcd
@@ -65,6 +66,7 @@ from preflight.host import Host
 from preflight.humanize import parties, plural
 from preflight.model import (
     Blame,
+    Command,
     Confidence,
     FindingType,
     Found,
@@ -94,6 +96,8 @@ LOGS = ("WARN", "INFO", "TRACE")
 """Values of NCCL_DEBUG with which NCCL opens NCCL_DEBUG_FILE."""
 SOCKETS_MOST = 64
 """MAX_SOCKETS of NCCL: threads times sockets of each."""
+ACCELERATE_TRUE = ("y", "yes", "t", "true", "on", "1")
+"""What its str_to_bool() takes for True (accelerate/utils/environment.py)."""
 MONITORING = "TORCH_NCCL_ENABLE_MONITORING"
 HEARTBEAT_LEAST = 30
 """Seconds; torch's own value is 480. The watchdog beats whenever it has looked at all collectives,
@@ -286,6 +290,26 @@ FINDINGS = {
         text="set it to a file that every node has; without {name} NCCL detects this itself",
         status=(Status.WARN, Status.FAIL),
     ),
+    "graph-differs": FindingType(
+        headline="NCCL_GRAPH_FILE is for {graph} GPUs, {at} has {gpus}",
+        who="whoever made the image",
+        cause="an image for another type of machine, with a fixed graph in /etc/nccl.conf",
+        means="'XML Import Channel : dev {first} not found' and ncclSystemError on every rank",
+        now="{now!r}",
+        text="remove NCCL_GRAPH_FILE: NCCL finds the paths itself; or set it to a graph of this "
+        "type of machine",
+        commands=(Command("grep -n GRAPH_FILE /etc/nccl.conf ~/.nccl.conf", "the node"),),
+    ),
+    "accelerate-on-cpu": FindingType(
+        headline="ACCELERATE_USE_CPU has Accelerate train on the CPU, {at} has {gpus}",
+        who="job author",
+        cause="an accelerate config with use_cpu, or a variable left over from a test",
+        means="no error at all: the GPUs stay idle, with Accelerate and transformers' Trainer",
+        now="unset ACCELERATE_USE_CPU",
+        text="unset it, or set use_cpu: false in the accelerate config",
+        status=WARN,
+        explains=(),
+    ),
     "file-malformed": FindingType(
         headline="{name} names a file that NCCL can't parse: {seen}",
         who="job author",
@@ -443,6 +467,13 @@ def _judge(here: Subject, settings: Settings, topology: Topology) -> Iterator[Fo
             sure = Confidence.LIKELY
             goal = "a file that begins with an element"
             yield _finding(here, "file-malformed", of_file, saw, goal, confidence=sure)
+    graph = counts.get("NCCL_GRAPH_FILE")
+    if graph and 0 < settings.gpus < settings.graph_gpus:
+        saw = f"{_assignment(graph)} has channels over GPUs 0-{settings.graph_gpus - 1}"
+        counted = {"graph": str(settings.graph_gpus), "gpus": str(settings.gpus)}
+        fields = counted | {"first": str(settings.gpus)}
+        goal, sure = "not set, or a graph of these GPUs", Confidence.LIKELY
+        yield _finding(here, "graph-differs", graph, saw, goal, fields, sure)
     yield from _judge_algorithm(here, counts, settings, topology.size)
     yield from _judge_switches(here, counts, settings, topology.several_nodes)
 
@@ -586,6 +617,12 @@ def _judge_switches(
     if blocking and settings.gpus and switched_on(blocking.value):
         saw = f"{_assignment(blocking)} · {plural(settings.gpus, 'GPU')}"
         yield _finding(here, "launch-blocking", blocking, saw, "not set")
+    cpu = counts.get("ACCELERATE_USE_CPU")
+    if cpu and not cpu.file and settings.gpus and cpu.value.lower() in ACCELERATE_TRUE:
+        gpus = plural(settings.gpus, "GPU")
+        saw, sure = f"{_assignment(cpu)} · {gpus}", Confidence.LIKELY
+        found = _finding(here, "accelerate-on-cpu", cpu, saw, "not set", {"gpus": gpus}, sure)
+        yield found.with_(alternatives=("the job does not use Accelerate, or is meant to",))
     if settings.gpus or settings.amd:
         for variable in watchdogs_off(counts):
             yield _finding(here, "watchdog-off", variable, _assignment(variable), "not set")

@@ -53,7 +53,7 @@ from preflight.check import Check, Context, Scope, Stage, status_of
 from preflight.domains import kernel_log
 from preflight.domains.gpu import nccl_library, nvml, vendor, xid
 from preflight.domains.gpu.commands import AMD_KERNEL_LOG, KERNEL_LOG, REBOOT, RESET
-from preflight.domains.gpu.mps import MpsDaemon, daemon
+from preflight.domains.gpu.mps import SHARE, MpsDaemon, daemon, share
 from preflight.domains.gpu.nvml import DeviceMasks, GpuListing, ListedGpu, PciGpu, VisibleDevices
 from preflight.expect import Expect, numbers
 from preflight.frozen import dataclass
@@ -383,6 +383,20 @@ FINDINGS = {
         commands=(Command("nvidia-smi -c DEFAULT", "the node, as root", "nobody"),),
         status=(Status.FAIL, Status.WARN),
     ),
+    "mps-share-limited": FindingType(
+        headline="MPS gives each rank on {at} {percent} % of its GPU only",
+        who="job author",
+        cause="CUDA_MPS_ACTIVE_THREAD_PERCENTAGE of a job that shares its GPUs, in the environment "
+        "of one whose ranks have a GPU each",
+        means="no error at all: every kernel gets {percent} % of the GPU's multiprocessors, and "
+        "training is slower by as much",
+        now="unset CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+        text="unset it for ranks with a GPU of their own; where several share one, set it to what "
+        "each of them may use",
+        commands=(Command("echo get_server_list | nvidia-cuda-mps-control", "the node"),),
+        status=Status.WARN,
+        explains=(),
+    ),
     "mps-daemon-gone": FindingType(
         headline="MPS does not run in {folder}, and {at} allows one process only",
         cause="a control daemon of MPS that was ended, crashed, or was never started on this node",
@@ -510,7 +524,8 @@ class Visible:
     local      LOCAL_RANK and LOCAL_WORLD_SIZE of a rank that is started already; local_rank: the
                first of them, whatever the other is
     mps        NVIDIA's MPS runs here, or the job says where it will: its server alone holds the
-               GPUs, for all programs; mps_daemon: where, and what is wrong there
+               GPUs, for all programs; mps_daemon: where, and what is wrong there; share: the
+               percentage of a GPU that MPS gives a program of this environment
     """
 
     answer: GpuListing
@@ -530,6 +545,7 @@ class Visible:
     first: str | None = None
     mps: bool = False
     mps_daemon: MpsDaemon | None = None
+    share: float = 100.0
     capabilities: str = ""
     no_cuda: bool = False
     image_empty: bool = False
@@ -589,6 +605,7 @@ def observe(host: Host, ctx: Context) -> Visible:
         first=masks.first,
         mps=mps is not None and not mps.problem,
         mps_daemon=mps,
+        share=share(host.environ),
         capabilities=capabilities,
         no_cuda=without and not nccl_library.libraries(host, "libcuda.so.1"),
         image_empty=host.environ.get("NVIDIA_VISIBLE_DEVICES") == "",
@@ -1160,6 +1177,17 @@ def _compute_and_mig_modes(
             yield Found("compute-mode", subjects, saw, status=WARN, confidence=likely)
         else:
             yield _mps_gone(seen.mps_daemon, subjects, saw)
+    if seen.mps and seen.share < 100 and 0 < len(here.ranks) <= len(ours):
+        yield Found(
+            "mps-share-limited",
+            (here,),
+            f"{SHARE}={seen.share:g} · {plural(len(ours), 'GPU')} for "
+            f"{plural(len(here.ranks), 'rank')}",
+            "all of a GPU that no other rank uses",
+            confidence=likely,
+            alternatives=("other jobs share these GPUs",),
+            fields={"percent": f"{seen.share:g}"},
+        )
     # several ranks with one mask of instances: _mask_faults() says what is wrong
     apart = seen.tasks > 1 or not mask.mig
     if several and apart and (cut := [g for g in ours if g.mig]):

@@ -268,6 +268,28 @@ CASES = (
         "file-malformed",
         FAIL,
     ),
+    Case(
+        "a graph of another type of machine",
+        having({}, line("NCCL_GRAPH_FILE", "/x"), graph_gpus=4, gpus=2),
+        "graph-differs",
+        FAIL,
+    ),
+    Case(
+        "a graph of this one",
+        having({"NCCL_GRAPH_FILE": "/x"}, graph_gpus=4, gpus=4),
+    ),
+    Case(
+        "a graph of fewer, as for a part of it",
+        having({"NCCL_GRAPH_FILE": "/x"}, graph_gpus=2, gpus=4),
+    ),
+    Case(
+        "Accelerate on the CPU",
+        having({"ACCELERATE_USE_CPU": "True"}, gpus=4),
+        "accelerate-on-cpu",
+        Status.WARN,
+    ),
+    Case("Accelerate on GPUs", having({"ACCELERATE_USE_CPU": "False"}, gpus=4)),
+    Case("Accelerate on a machine without GPUs", having({"ACCELERATE_USE_CPU": "True"})),
     Case("a topology nobody reads", having({TOPO: "/x"}, file_flaws={TOPO: "a tab"})),
     Case("nobody waits", having({BLOCKING: "0"}, gpus=1), "comm-nonblocking", FAIL),
     Case(

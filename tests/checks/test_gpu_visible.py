@@ -337,6 +337,15 @@ CASES = (
     Case("exclusive", every(compute_mode=3), "compute-mode", WARN),
     Case("exclusive, as MPS wants it", replace(every(compute_mode=3), mps=True)),
     Case(
+        "MPS gives each rank a quarter of its GPU",
+        replace(FINE, mps=True, share=25.0),
+        "mps-share-limited",
+        WARN,
+        subject="n1",
+    ),
+    Case("MPS gives each rank all of it", replace(FINE, mps=True)),
+    Case("a share, and MPS does not run", replace(FINE, share=25.0)),
+    Case(
         "exclusive, and the daemon of MPS has ended",
         replace(every(compute_mode=3), mps_daemon=MpsDaemon("/run/mps", "nobody listens", True)),
         "mps-daemon-gone",
@@ -913,3 +922,8 @@ def test_observe_reads_the_names_of_mig_devices_where_the_mask_has_one(
     )
     expected = None if untold else names
     assert [g.mig_names for g in seen.value.answer.gpus] == [None, None, expected, None]
+
+
+def test_ranks_that_share_a_gpu_may_have_a_share_of_it() -> None:
+    shared = Case("", replace(FINE, mps=True, share=50.0), topology=topology(8))
+    assert [f.code for f in judged(gpu_visible, shared)] == ["too-few-gpus"]

@@ -387,6 +387,23 @@ GPUS = (
         scenario={"compute_mode": 3},
         **ON_4,
     ),
+    # as in k8s-device-plugin#1494
+    Fault(
+        "MPS runs, and gives each rank a quarter of its GPU",
+        *("gpu.visible", "mps-share-limited", "n1"),
+        status="warn",
+        exit=0,
+        says="CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25",
+        setup="mkdir mps; python3 -c 'import socket, time; s = socket.socket(1, 5); "
+        's.bind("mps/control"); s.listen(); time.sleep(60)\' >/dev/null 2>&1 & '
+        "for try in 1 2 3 4 5 6 7 8 9; do [ -e mps/control ] || sleep 0.2; done",
+        env={
+            "CUDA_MPS_PIPE_DIRECTORY": "{here}/mps",
+            "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25",
+        },
+        scenario={},
+        **ON_4,
+    ),
     Fault(
         "compute mode exclusive, and no daemon of MPS in its folder",
         *("gpu.visible", "mps-daemon-gone", "n1 · GPU 0"),
@@ -584,6 +601,26 @@ SETTINGS = (
         "file-missing",
         "n1 · NCCL_GRAPH_FILE",
         env={"NCCL_GRAPH_FILE": "/opt/nowhere/graph.xml"},
+        scenario={},
+        **ON_4,
+    ),
+    # as in nccl#1008
+    Fault(
+        "nccl.conf names a graph for eight GPUs",
+        *("env.vars", "graph-differs", "n1 · NCCL_GRAPH_FILE"),
+        says="channels over GPUs 0-7",
+        setup="echo '<graphs><graph><channel><gpu dev=\"7\"/></channel></graph></graphs>' > g.xml; "
+        "echo NCCL_GRAPH_FILE=$PWD/g.xml > nccl.conf",
+        env={"NCCL_CONF_FILE": "{here}/nccl.conf"},
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
+        "ACCELERATE_USE_CPU=True with 4 GPUs",
+        *("env.vars", "accelerate-on-cpu", "n1 · ACCELERATE_USE_CPU"),
+        status="warn",
+        exit=0,
+        env={"ACCELERATE_USE_CPU": "True"},
         scenario={},
         **ON_4,
     ),

@@ -8,6 +8,7 @@ second process then finds it busy.
 from __future__ import annotations
 
 import errno
+from collections.abc import Mapping
 
 from preflight.domains.gpu import nvml
 from preflight.frozen import dataclass
@@ -16,6 +17,7 @@ from preflight.sanitize import clip
 
 VARIABLE = "CUDA_MPS_PIPE_DIRECTORY"
 DEFAULT = "/tmp/nvidia-mps"
+SHARE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 KEPT = 200
 
 
@@ -43,3 +45,13 @@ def daemon(host: Host) -> MpsDaemon | None:
     answer = host.refuses(socket) if host.live else 0
     died = answer == errno.ECONNREFUSED
     return MpsDaemon(shown, "nobody listens on its socket 'control'" if died else "", died)
+
+
+def share(environ: Mapping[str, str]) -> float:
+    """The percentage of each GPU's multiprocessors that a program of this environment may use under
+    MPS; 100 where nothing sensible is set."""
+    try:
+        percent = float(environ.get(SHARE, "")[:20])
+    except ValueError:
+        return 100.0
+    return percent if 0 < percent < 100 else 100.0

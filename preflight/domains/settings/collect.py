@@ -16,6 +16,7 @@ from preflight.domains.settings.nccl_conf import (
     conf_problem,
     file_flaws,
     file_problems,
+    graph_gpus,
     log_folder_missing,
 )
 from preflight.domains.settings.variables import (
@@ -34,7 +35,7 @@ PREFIXES = ("NCCL_", "GLOO_", "UCX_", "FI_", *TORCH_FAMILIES)
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 OTHERS = (
     *("CUDA_LAUNCH_BLOCKING", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"),
-    "PYTORCH_HIP_ALLOC_CONF",
+    *("PYTORCH_HIP_ALLOC_CONF", "ACCELERATE_USE_CPU"),
 )
 KEPT = 400
 """Variables and lines that are kept; the largest known recipe has about 60."""
@@ -49,6 +50,7 @@ class Settings:
     conf_problem why NCCL_CONF_FILE can't be read; empty when it can, or is not set
     file_problems  variable that names a file -> why NCCL can't read it
     file_flaws     variable that names a file -> with what it begins, where NCCL's parser ends there
+    graph_gpus   of how many GPUs NCCL_GRAPH_FILE speaks, by the highest number; 0: of none
     models       the GPUs' names, where the driver tells
     no_plugin why NCCL has no network plugin to load, where NCCL_NET names a network of one, or
               NCCL_NET_PLUGIN a plugin
@@ -66,6 +68,7 @@ class Settings:
     file_problems: Mapping[str, str] = field(default_factory=dict)
     file_flaws: Mapping[str, str] = field(default_factory=dict)
     gpus: int = 0
+    graph_gpus: int = 0
     models: tuple[str, ...] = ()
     amd: bool = False
     no_plugin: str = ""
@@ -105,6 +108,7 @@ def collect_settings(
         conf_problem=conf_problem(host),
         file_problems=file_problems(host),
         file_flaws=file_flaws(host),
+        graph_gpus=graph_gpus(host),
         log_folder=clip(log_folder_missing(host), VALUE_KEPT),
         gpus=gpus,
         models=models,

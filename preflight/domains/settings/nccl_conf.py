@@ -89,6 +89,20 @@ def file_flaws(host: Host) -> Mapping[str, str]:
     return found
 
 
+GRAPH_GPU = re.compile(r'<gpu\s[^<>]{0,200}?\bdev="(\d{1,3})"')
+
+
+def graph_gpus(host: Host) -> int:
+    """Of how many GPUs the channels of NCCL_GRAPH_FILE speak, by the highest number there; 0 where
+    there is no such file, or nothing of a GPU in it (ncclTopoGetChannelFromXml of
+    graph/search.cc)."""
+    path = nccl_setting(host, "NCCL_GRAPH_FILE")
+    if not path.startswith("/") or _unreadable(host, path):
+        return 0
+    numbers = GRAPH_GPU.findall(host.read_or_none(path) or "")
+    return max((int(number) + 1 for number in numbers), default=0)
+
+
 def _named_files(host: Host) -> Iterator[tuple[str, str]]:
     named = ((name, nccl_setting(host, name)) for name in FILES)
     # a relative path is relative to wherever the ranks will run

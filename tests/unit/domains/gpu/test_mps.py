@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from preflight.domains.gpu.mps import VARIABLE, MpsDaemon, daemon
+from preflight.domains.gpu.mps import SHARE, VARIABLE, MpsDaemon, daemon, share
 from preflight.host import Host
 
 
@@ -49,3 +49,12 @@ def test_a_copied_tree_says_no_more_than_that_it_is_there(tmp_path: Path) -> Non
     (tmp_path / "tmp/nvidia-mps").mkdir(parents=True)
     (tmp_path / "tmp/nvidia-mps/control").touch()
     assert daemon(Host(str(tmp_path), {})) == MpsDaemon("/tmp/nvidia-mps")
+
+
+@pytest.mark.parametrize(
+    ("given", "percent"),
+    [("25", 25.0), ("12.5", 12.5), ("100", 100.0), ("0", 100.0), ("much", 100.0), ("nan", 100.0)],
+)
+def test_the_share_of_a_program(given: str, percent: float) -> None:
+    assert share({SHARE: given}) == percent
+    assert share({}) == 100.0

@@ -14,6 +14,7 @@ from preflight.domains.settings.nccl_conf import (
     conf_problem,
     file_flaws,
     file_problems,
+    graph_gpus,
     log_folder_missing,
     nccl_setting,
     nccl_variables,
@@ -155,3 +156,22 @@ def test_no_file_has_no_beginning(tmp_path: Path) -> None:
 def test_the_folder_of_a_log(tmp_path: Path, value: str, missing: str) -> None:
     host = planted(tmp_path, {"/own/x": ""}, {"NCCL_DEBUG_FILE": value})
     assert log_folder_missing(host) == missing
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus"),
+    [
+        ('<graphs><graph id="0"><channel><gpu dev="0"/><gpu dev="3"/></channel></graph>', 4),
+        ('<graphs version="1"><net dev="7"/><gpu  dev="1" />', 2),
+        ("<graphs/>", 0),
+        ("nonsense", 0),
+    ],
+)
+def test_of_how_many_gpus_a_graph_speaks(tmp_path: Path, text: str, gpus: int) -> None:
+    host = planted(tmp_path, {"graph.xml": text}, {"NCCL_GRAPH_FILE": "/graph.xml"})
+    assert graph_gpus(host) == gpus
+
+
+def test_a_graph_that_is_not_there_speaks_of_none(tmp_path: Path) -> None:
+    assert graph_gpus(planted(tmp_path, {}, {"NCCL_GRAPH_FILE": "/graph.xml"})) == 0
+    assert graph_gpus(planted(tmp_path, {}, {})) == 0
