@@ -1184,8 +1184,8 @@ def _compute_and_mig_modes(
             f"{SHARE}={seen.share:g} · {plural(len(ours), 'GPU')} for "
             f"{plural(len(here.ranks), 'rank')}",
             "all of a GPU that no other rank uses",
-            confidence=likely,
-            alternatives=("other jobs share these GPUs",),
+            confidence=Confidence.POSSIBLE,
+            alternatives=("other jobs share these GPUs, and this one is given a part of each",),
             fields={"percent": f"{seen.share:g}"},
         )
     # several ranks with one mask of instances: _mask_faults() says what is wrong
