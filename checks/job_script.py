@@ -10,7 +10,8 @@ Warns if     some ranks exit before a collective, or only some reach one (an `if
              continues alone after an error in a collective, skips a batch or stops early on its
              own, sets its own learning rate, or decides by a random number whether to call one; a
              set determines the order of collectives; an asynchronous collective is never waited
-             for; gradients are summed, by a hook of DDP or by hand, and not divided; DDP loads its
+             for; gradients are summed, by a hook of DDP or by hand, and not divided; features are
+             gathered for a contrastive loss by a collective that carries no gradient; DDP loads its
              data without a sampler, or never calls set_epoch, or each rank shuffles it by itself
              before; gradients accumulated over batches are all-reduced in each of them, or reset in
              each; they are clipped while they are scaled; a GradScaler is used with bfloat16;
@@ -189,6 +190,16 @@ FINDINGS = {
         "the learning rate that was right on one GPU is not right on eight",
         text="use op=dist.ReduceOp.AVG with NCCL, or divide by dist.get_world_size(), at {place!s}",
     ),
+    "gather-without-gradient": pitfall(
+        headline="all_gather at {place} carries no gradient, and a loss is made of its result: "
+        "{seen}",
+        cause="torch.distributed.all_gather, which fills plain tensors: a contrastive loss over "
+        "the batches of all ranks learns from each rank's own rows alone",
+        means="no error: gradients are a part of what they should be, and a larger batch does not "
+        "help",
+        text="use torch.distributed.nn.functional.all_gather at {place!s}; or put the rank's own "
+        "part back, gathered[rank] = x, where every rank computes the loss over all rows",
+    ),
     "order-per-rank": pitfall(
         headline="each rank shuffles or splits the dataset differently at {place}: {seen}",
         cause="random numbers without a seed that is the same on all ranks, before "
@@ -309,6 +320,7 @@ EXPECTED = {
     "early-stop-per-rank": "one decision for all ranks",
     "rate-per-rank": "one learning rate on all ranks",
     "gradients-summed": "the mean of the gradients",
+    "gather-without-gradient": "a collective that carries gradients",
     "order-per-rank": "one order of the data on all ranks",
     "random-branch": "one decision for all ranks",
     "set-order": "the same order on all ranks",

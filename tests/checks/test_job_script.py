@@ -67,6 +67,7 @@ PLAIN = (
     "early-stop-per-rank",
     "rate-per-rank",
     "gradients-summed",
+    "gather-without-gradient",
     "order-per-rank",
     "random-branch",
     "set-order",
