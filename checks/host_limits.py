@@ -4,7 +4,8 @@ Looks at     /proc/self/limits, size and free space of /dev/shm, memory and pids
              its ancestors, /proc/meminfo, vm.overcommit_memory, RDMA devices in
              /sys/class/infiniband and whether /dev/infiniband/uverbs* can be opened, CAP_IPC_LOCK,
              signs of a container; what /dev/kmsg, where readable, has of full neighbour tables
-             (ARP), net.ipv4.neigh.default.gc_thresh3 and that of IPv6
+             (ARP), net.ipv4.neigh.default.gc_thresh3 and that of IPv6; the memory controllers'
+             counts of uncorrectable errors in /sys/devices/system/edac
 Fails if     locked memory is limited below 1 GiB while RDMA devices can be used; /dev/shm is
              missing, can't be written or has less than 10 MiB free per local rank; fewer than 64
              threads are left per rank; a process may open fewer than 128 files, or fewer than the
@@ -22,17 +23,20 @@ Warns if     /dev/shm is smaller than 1 GiB; a process may open fewer than 256 f
              than a week of CPU time, less than 1 TiB of address space and 16 GiB of data beside
              GPUs (4 GiB without), or write files of less than 100 GiB; on several nodes, TCP may
              buffer less than 64 KiB of a connection (net.ipv4.tcp_rmem, tcp_wmem); the kernel had
-             no room for another neighbour in its ARP table, or that of IPv6, in the last hour
+             no room for another neighbour in its ARP table, or that of IPv6, in the last hour; the
+             node's memory has had uncorrectable ECC errors since boot
 Undecided    /proc/self/limits can't be read
 Not covered  limits that the launcher changes after this check; communicators that only the script
-             knows of; disk quotas (host.storage)
+             knows of; disk quotas (host.storage); corrected ECC errors; memory errors where the
+             kernel has no EDAC driver for the memory controller (most virtual machines)
 Seen as      "ibv_reg_mr failed", "ibv_create_qp failed: Cannot allocate memory", "Bus error",
              "failed to extend /dev/shm/nccl-", "unable to open shared memory object",
              "pthread_create failed: Resource temporarily unavailable", "Too many open files",
              "fork: retry: Resource temporarily unavailable", "can't start new thread",
              "NET/IB : Unable to open device", "NET/IB : No device found" inside a container,
              exit code 137 of one rank, "CPU time limit exceeded", "File too large", "CUDA error:
-             out of memory" at the first call of CUDA, "Cannot allocate memory" with memory free
+             out of memory" at the first call of CUDA, "Cannot allocate memory" with memory free,
+             exit code 135 (SIGBUS), "Sending SIGBUS to python due to hardware memory corruption"
 """
 
 from __future__ import annotations
@@ -45,8 +49,10 @@ from dataclasses import field, replace
 
 from preflight.check import Check, Context, Scope, Stage
 from preflight.domains import kernel_log
+from preflight.domains.kernel_log import MemoryFailure, memory_failures
 from preflight.domains.net.rdma import disabled_by, rdma_ports
-from preflight.domains.system import container
+from preflight.domains.system import container, edac
+from preflight.domains.system.edac import UncorrectedErrors
 from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import UNLIMITED, Host, number
@@ -65,6 +71,7 @@ from preflight.model import (
     Subject,
     World,
 )
+from preflight.sanitize import escaped
 
 CHECK = Check(
     scope=Scope.NODE,
@@ -129,6 +136,7 @@ TABLE_FULL = re.compile(
 LOG_SECONDS, LOG_RECENT = 0.5, 3600.0
 # its gc_thresh3 has to have room for all nodes and containers of the subnet
 NEIGHBOURS = 16384
+LISTED = 3
 
 # its bit in CapEff (capabilities(7)): whoever has it may lock memory beyond the limit, as pods for
 # RDMA do; the kernel asks for it in the first user namespace only
@@ -272,6 +280,25 @@ FINDINGS = {
         blame=Blame.NODE,
         explains=(),
     ),
+    "memory-ecc-uncorrected": FindingType(
+        headline="{at} has had uncorrectable ECC errors in its memory: {seen}",
+        who="data-centre operator",
+        cause="a memory module (DIMM) that is failing or badly seated, or a memory channel of the "
+        "CPU",
+        means="'EDAC MC0: 1 UE' or 'Sending SIGBUS to python … due to hardware memory corruption' "
+        "in the kernel's log; a rank dies of SIGBUS (exit code 135) or the whole node reboots, and "
+        "the other ranks wait for it",
+        text="replace the module that is named; a reboot sets the count to 0 and repairs nothing. "
+        "Where the kernel has taken that memory out of use (HardwareCorrupted in /proc/meminfo), "
+        "the job may start",
+        commands=(
+            Command("grep . {edac}/mc*/ue_count {edac}/mc*/*/dimm_ue_count", "the node"),
+            Command("dmesg -T | grep -iE 'EDAC|memory failure'", "the node, as root"),
+        ),
+        status=Status.WARN,
+        blame=Blame.NODE,
+        explains=(),
+    ),
     "threads-low": FindingType(
         headline="{seen} on {at}: too few",
         cause="a small pids.max of the cgroup or `ulimit -u`",
@@ -367,6 +394,8 @@ class ProcessLimits:
               space, of private memory, and write to one file
     buffers   variable -> bytes that TCP may buffer of one connection at most, where it says so
     full      tables of neighbours that had no room left since boot, as far as the log can be read
+    memory_errors   memory controllers that could not correct an error since boot; memory_log: what
+              the kernel's log says last of each, and of a process that used such memory
     """
 
     memlock: int
@@ -395,6 +424,8 @@ class ProcessLimits:
     file_bytes: int = UNLIMITED
     buffers: Mapping[str, int] = field(default_factory=dict)
     full: tuple[FullTable, ...] = ()
+    memory_errors: tuple[UncorrectedErrors, ...] = ()
+    memory_log: tuple[MemoryFailure, ...] = ()
 
 
 def observe(host: Host, ctx: Context) -> ProcessLimits:
@@ -411,6 +442,8 @@ def observe(host: Host, ctx: Context) -> ProcessLimits:
     threads_left, threads_limit = _least(_threads(host))
     memory_left, memory_limit = _least(_memory(host))
     soft = {name: limit.soft for name, limit in limits.items()}
+    ctx.mark(edac.TOP)
+    failing = edac.uncorrected_errors(host)
     return ProcessLimits(
         memlock=limits["max locked memory"].soft,
         files=limits["max open files"].soft,
@@ -441,6 +474,8 @@ def observe(host: Host, ctx: Context) -> ProcessLimits:
         data=soft.get("max data size", UNLIMITED),
         file_bytes=soft.get("max file size", UNLIMITED),
         full=_full_tables(host, ctx),
+        memory_errors=failing,
+        memory_log=memory_failures(host, LOG_SECONDS) if failing else (),
     )
 
 
@@ -672,6 +707,7 @@ def judge(world: World[ProcessLimits], expect: Expect) -> Iterator[Found]:
                 expected=f"at least {size(BUFFER_LEAST)}",
             )
         yield from _judge_neighbours(here, limits)
+        yield from _judge_memory(here, limits)
 
 
 def _judge_neighbours(here: Subject, limits: ProcessLimits) -> Iterator[Found]:
@@ -696,6 +732,34 @@ def _judge_neighbours(here: Subject, limits: ProcessLimits) -> Iterator[Found]:
             "second": str(third // 2),
             "third": str(third),
         },
+    )
+
+
+def _judge_memory(here: Subject, limits: ProcessLimits) -> Iterator[Found]:
+    """Corrected errors are no fault: memory of any size has some."""
+    failing = [of for of in limits.memory_errors if of.count > 0]
+    if not failing:
+        return
+    logged = {one.controller: one for one in limits.memory_log}
+    said = []
+    for of in failing:
+        dimms = [f"{label} ({n})" if n < of.count else label for label, n in of.dimms.items()]
+        at = f" at DIMM {parties([escaped(text) for text in dimms], LISTED)}" if dimms else ""
+        one = logged.get(of.controller)
+        last = f", last {duration(one.age)} ago" if one else ""
+        said.append(f"{plural(of.count, 'error')} of memory controller {of.controller}{at}{last}")
+    about = [logged[n] for n in (*(of.controller for of in failing), "") if n in logged]
+    yield Found(
+        "memory-ecc-uncorrected",
+        (here,),
+        saw=parties(said, LISTED),
+        expected="ue_count of 0 of all memory controllers",
+        # the kernel may have taken that memory out of use since
+        confidence=Confidence.LIKELY,
+        fields={"edac": edac.TOP},
+        evidence=tuple(
+            f"in the kernel's log {duration(one.age)} ago: {one.words}" for one in about[-LISTED:]
+        ),
     )
 
 

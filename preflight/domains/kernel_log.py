@@ -1,5 +1,5 @@
-"""Reads the kernel's log, and what stands in it of any PCI device (errors of its link, of the
-firmware and the power of an mlx5 HCA) and of NFS servers that do not respond.
+"""Reads the kernel's log, and what is in it of any PCI device (errors of its link, of the firmware
+and the power of an mlx5 HCA), of NFS servers that do not respond, and of memory that failed.
 
 /dev/kmsg advertises what the kernel still keeps since boot. Who may not read it
 (kernel.dmesg_restrict, most containers) gets that as the answer; nothing is concluded from it.
@@ -18,6 +18,7 @@ from dataclasses import replace
 from preflight.frozen import dataclass
 from preflight.host import Host
 from preflight.model import CannotObserve
+from preflight.sanitize import one_line
 
 KMSG = "/dev/kmsg"
 RECORD = 8192
@@ -67,6 +68,14 @@ NFS = re.compile(
 GAVE_UP = "timed out"
 # kernel/hung_task.c
 BLOCKED = re.compile(r"INFO: task .{1,64}:[0-9]{1,10} blocked for more than [0-9]{1,8} seconds")
+# drivers/edac/edac_mc.c: of a memory controller; mm/memory-failure.c: of a process (older kernels:
+# `MCE 0x…: Killing`)
+UNCORRECTED = re.compile(r"EDAC MC([0-9]{1,5}): [0-9]{1,10} UE .*", re.ASCII)
+POISONED = re.compile(
+    r"(?:Memory failure: |MCE )0x[0-9a-f]{1,16}: .{1,80}"
+    r"due to hardware memory corruption",
+    re.ASCII,
+)
 BURST, BURST_SECONDS = 10, 5.0
 """How often in how many seconds the kernel says that servers are back (DEFAULT_RATELIMIT_BURST,
 DEFAULT_RATELIMIT_INTERVAL); it suppresses the rest, which may be of any server."""
@@ -166,6 +175,39 @@ def silent_nfs_servers(host: Host, seconds: float) -> tuple[NfsSilence, ...]:
     except CannotObserve:
         return ()
     return tuple(silent.values())
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFailure:
+    """The last line about memory that could not be corrected, of a controller (`mc0`), or (empty)
+    of a process that used it; how many seconds ago."""
+
+    controller: str
+    words: str
+    age: float
+
+
+def memory_failures(host: Host, seconds: float) -> tuple[MemoryFailure, ...]:
+    """What the kernel's log says of memory of which errors could not be corrected; nothing where it
+    can't be read to its end in time."""
+    up = uptime(host)
+    last: dict[str, MemoryFailure] = {}
+    about = (b" UE ", b" hardware memory corruption")
+    try:
+        log = kernel_log(host, up, time.monotonic() + seconds, about) if up else ()
+        for age, text in log:
+            line = text[:LINE]
+            found = UNCORRECTED.match(line)
+            if not found and not POISONED.match(line):
+                continue
+            name = f"mc{found[1]}" if found else ""
+            last.pop(name, None)
+            last[name] = MemoryFailure(name, one_line(line, 160), round(age, 1))
+            while len(last) > KEPT:
+                del last[next(iter(last))]
+    except CannotObserve:
+        return ()
+    return tuple(last.values())
 
 
 class ErrorTally:

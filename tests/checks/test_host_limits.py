@@ -13,6 +13,8 @@ from support.cases import Case, assert_case, context, judged, round_trips, topol
 from preflight.check import conforms
 from preflight.checks import host_limits
 from preflight.checks.host_limits import FullTable
+from preflight.domains.kernel_log import MemoryFailure
+from preflight.domains.system.edac import UncorrectedErrors
 from preflight.host import Host
 from preflight.humanize import GIB, MIB
 from preflight.model import NO_PROCESS, Blame, CannotObserve, Cause, Missing, Status
@@ -38,6 +40,10 @@ TWO_NODES = topology(4, size=8)
 MANY = topology(8, size=1024)
 # what a container sees of its host's fabric without being given any of it
 WITHOUT_RDMA = {"verbs": False, "fabric": ("mlx5_0:1",), "gpus": True, "inside": "kubernetes"}
+
+
+DIMM = "CPU_SrcID#0_MC#0_Chan#1_DIMM#0"
+UE = "EDAC MC0: 1 UE memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0 (channel:1 slot:0)"
 
 
 def but(**changes: object) -> host_limits.ProcessLimits:
@@ -74,6 +80,25 @@ CASES = (
         but(full=(FullTable("ipv6", 1, 3599.0),)),
         "arp-table-full",
         Status.WARN,
+    ),
+    Case(
+        "a DIMM with an uncorrectable error",
+        but(memory_errors=(UncorrectedErrors("mc0", 1, {DIMM: 1}),)),
+        "memory-ecc-uncorrected",
+        Status.WARN,
+        subject="n1",
+    ),
+    Case(
+        "uncorrectable errors of which it is not known where",
+        but(memory_errors=(UncorrectedErrors("mc1", 3),)),
+        "memory-ecc-uncorrected",
+        Status.WARN,
+        subject="n1",
+    ),
+    Case("counters that are at 0", but(memory_errors=(UncorrectedErrors("mc0", 0),))),
+    Case(
+        "a process that was killed for its memory, while the counters are at 0",
+        but(memory_log=(MemoryFailure("", "Memory failure: 0x5f: Sending SIGBUS", 60.0),)),
     ),
     Case("an ARP table that was full hours ago", but(full=(FullTable("ipv4", 9, 3601.0, 1024),))),
     Case("CAP_IPC_LOCK makes memlock void", but(memlock=65536, memlock_binds=False)),
@@ -462,3 +487,40 @@ def test_full_neighbour_tables_are_read_from_the_kernel_s_log(tmp_path: Path) ->
     found = host_limits._full_tables(host, context())
     assert found == (FullTable("ipv4", 3, 500.0, 1024), FullTable("ipv6", 1, 100.0))
     round_trips(but(full=found))
+
+
+def test_the_dimm_and_the_kernel_s_words_are_named() -> None:
+    errors = (UncorrectedErrors("mc0", 3, {DIMM: 2}), UncorrectedErrors("mc1", 1))
+    killed = (
+        "Memory failure: 0x5f7a3c: Sending SIGBUS to python:42 due to hardware memory corruption"
+    )
+    log = (MemoryFailure("mc0", UE, 7200.0), MemoryFailure("", killed, 60.0))
+    (finding,) = judged(host_limits, Case("", but(memory_errors=errors, memory_log=log)))
+    assert finding.blame is Blame.NODE
+    assert finding.saw == (
+        f"3 errors of memory controller mc0 at DIMM {DIMM} (2), last 2 h ago, "
+        "1 error of memory controller mc1"
+    )
+    assert finding.evidence == (
+        f"in the kernel's log 2 h ago: {UE}",
+        f"in the kernel's log 60.0 s ago: {killed}",
+    )
+
+
+def test_the_log_is_read_only_where_an_error_was_counted(tmp_path: Path) -> None:
+    for name, text in (
+        ("proc/self/limits", LIMITS),
+        ("proc/uptime", "9000.00 1\n"),
+        ("dev/kmsg", f"0,1,8000000000,-;{UE}\n"),
+        ("sys/devices/system/edac/mc/mc0/ue_count", "0\n"),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    host = Host(str(tmp_path), {})
+    seen = host_limits.observe(host, context())
+    assert (seen.memory_errors, seen.memory_log) == ((), ())
+    (tmp_path / "sys/devices/system/edac/mc/mc0/ue_count").write_text("1\n")
+    seen = host_limits.observe(host, context())
+    assert seen.memory_errors == (UncorrectedErrors("mc0", 1),)
+    assert seen.memory_log == (MemoryFailure("mc0", UE, 1000.0),)
+    round_trips(seen)

@@ -315,6 +315,7 @@ STANDARD_AT_LENGTH = frozenset(
         "the host's name does not resolve",
         "the monitor of torch's watchdog is off",
         "the clock of KVM",
+        "corrected errors of the host's memory",
         "of three silent NFS servers one is back, one responds, and one is mounted no more",
     }
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from faults.accelerators import DGX_STATION, RAILS
 from faults.gpu_health import SAYS
 from faults.inject import Fault
-from faults.node import CLOCK, SILENT, TRACKED
+from faults.node import CLOCK, EDAC, SILENT, TRACKED
 from lab.host import HOSTS, NOBODY, Machine
 
 from preflight.identity.launcher_options import as_variables
@@ -214,6 +214,11 @@ VARIANTS = (
         setup="mkdir a b; mount -t tmpfs filer:/a a; mount -t tmpfs data:/b b\n"
         + "".join(map(SILENT.format, ("filer", "data", "gone")))
         + SAYS.format("nfs: server filer OK"),
+    ),
+    healthy(
+        "corrected errors of the host's memory",
+        setup=EDAC.format(0, 4711, 0)
+        + SAYS.format("EDAC MC0: 1 CE memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0"),
     ),
     healthy("a short listen queue", setup="echo 128 > /proc/sys/net/core/somaxconn\n"),
     healthy(

@@ -21,6 +21,17 @@ CLOCK = (
     "mount --bind clocks /sys/devices/system/clocksource\n"
 )
 """The clock that the kernel reads, and those that it could read."""
+EDAC = (
+    "for d in /sys/devices/system/*; do mkdir -p system/${{d##*/}}; "
+    "mount --bind $d system/${{d##*/}}; done\n"
+    "mkdir -p edac/mc/mc0/dimm0; cd edac/mc/mc0; echo {} > ue_count; echo {} > ce_count; "
+    "echo CPU_SrcID#0_MC#0_Chan#1_DIMM#0 > dimm0/dimm_label; echo {} > dimm0/dimm_ue_count; "
+    "cd ../../..\n"
+    "mkdir -p system/edac; mount --bind edac system/edac\n"
+    "mount --rbind system /sys/devices/system\n"
+)
+"""How many errors of the host's memory were not corrected, how many were, and how many of the first
+kind one DIMM had."""
 SILENT = SAYS.format("nfs: server {} not responding, still trying")
 
 LO_DROPPED = """table inet strict {
@@ -124,6 +135,16 @@ LIMITS = (
         exit=0,
         says="the ARP table was full (2 times",
         setup=2 * SAYS.format("neighbour: arp_cache: neighbor table overflow!"),
+    ),
+    Fault(
+        "a DIMM of the host has had an uncorrectable error",
+        "host.limits",
+        "memory-ecc-uncorrected",
+        status="warn",
+        exit=0,
+        says="1 error of memory controller mc0 at DIMM CPU_SrcID#0_MC#0_Chan#1_DIMM#0, last ",
+        setup=EDAC.format(1, 7, 1)
+        + SAYS.format("EDAC MC0: 1 UE memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0"),
     ),
     Fault(
         "64 KiB of locked memory beside InfiniBand",

@@ -36,7 +36,7 @@ from preflight.checks import (
 from preflight.domains import kernel_log
 from preflight.domains.gpu import kfd
 from preflight.domains.settings.nccl_conf import conf_lines, nccl_variables
-from preflight.domains.system import container
+from preflight.domains.system import container, edac
 from preflight.host import Host
 from preflight.model import CannotObserve, NotApplicable
 
@@ -107,6 +107,8 @@ def test_a_machine(data: st.DataObject) -> None:
                 host, 5.0, kernel_log.mlx5_errors, kernel_log.mlx5_power
             ),
             lambda: kernel_log.silent_nfs_servers(host, 5.0),
+            lambda: kernel_log.memory_failures(host, 5.0),
+            lambda: edac.uncorrected_errors(host),
             lambda: list(kernel_log.kernel_log(host, 10.0, time.monotonic() + 5.0)),
         ):
             try:

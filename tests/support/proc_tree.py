@@ -60,6 +60,7 @@ KMSG = (
     "6,100,5000000,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=1, GPU has fallen off the bus.\n"
     " SUBSYSTEM=pci\n"
     "4,101,6000000,-;pcieport 0000:00:01.0: AER: Corrected error received: 0000:1b:00.0\n"
+    "0,101,6500000,-;EDAC MC0: 1 UE on mc#0csrow#0channel#0 (csrow:0 channel:0)\n"
     "3,102,7000000,-;mlx5_core 0000:81:00.0: print_health_info:1 Fatal error 1 detected\n"
 )
 FILES: Mapping[str, str] = {
@@ -102,6 +103,10 @@ FILES: Mapping[str, str] = {
     "sys/devices/system/cpu/present": "0-127\n",
     "sys/devices/system/node/node0/cpulist": "0-31\n",
     "sys/devices/system/node/node1/cpulist": "32-63\n",
+    "sys/devices/system/edac/mc/mc0/ue_count": "1\n",
+    "sys/devices/system/edac/mc/mc0/mc_name": "F19h_M10h\n",
+    "sys/devices/system/edac/mc/mc0/rank0/dimm_ue_count": "1\n",
+    "sys/devices/system/edac/mc/mc0/rank0/dimm_label": "mc#0csrow#0channel#0\n",
     "sys/fs/cgroup/job/step/cpu.max": "200000 100000\n",
     "sys/fs/cgroup/job/step/memory.max": "1073741824\n",
     "sys/fs/cgroup/job/step/memory.current": "1000000\n",

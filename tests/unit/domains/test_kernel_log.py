@@ -12,7 +12,9 @@ from preflight.domains.kernel_log import (
     BURST,
     KEPT,
     DeviceError,
+    MemoryFailure,
     NfsSilence,
+    memory_failures,
     mlx5_errors,
     mlx5_power,
     pcie_errors,
@@ -138,6 +140,7 @@ def test_an_hca_that_has_recovered_is_forgotten(tmp_path: Path) -> None:
 def test_a_log_that_may_not_be_read_says_nothing(tmp_path: Path) -> None:
     assert read_device_errors(Host(str(tmp_path)), 1.0, mlx5_errors) == ()
     assert silent_nfs_servers(Host(str(tmp_path)), 1.0) == ()
+    assert memory_failures(Host(str(tmp_path)), 1.0) == ()
 
 
 POWER = f"mlx5_core {BUS}: mlx5_pcie_event:299:(pid 268269): "
@@ -257,3 +260,23 @@ def test_one_look_at_the_log_is_enough(tmp_path: Path) -> None:
     assert [(x.bus, x.code) for x in log.xids] == [("0000:38:00.0", 74)]
     assert [(e.fatal, e.age) for e in log.switches] == [(False, 80.0)]
     assert [(e.bus, e.count, e.age) for e in log.links] == [(BUS, 2, 60.0)]
+
+
+def test_memory_that_failed(tmp_path: Path) -> None:
+    first = "EDAC MC0: 1 UE memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0 (channel:1 slot:0)"
+    killed = "Sending SIGBUS to python:4242 due to hardware memory corruption"
+    host = machine(
+        tmp_path,
+        record(900, first),
+        record(800, "EDAC MC1: 2 UE Multi-bit error on mc#1csrow#0channel#0"),
+        record(700, "EDAC MC2: 1 CE memory read error on CPU_SrcID#0_MC#0_Chan#0_DIMM#0"),
+        record(600, first.replace("Chan#1", "Chan#2")),
+        record(500, f"Memory failure: 0x5f7a3c: {killed}"),
+        record(400, f"program: Memory failure: 0x5f7a3c: {killed}"),
+        record(300, first, facility=1),
+    )
+    assert memory_failures(host, 5.0) == (
+        MemoryFailure("mc1", "EDAC MC1: 2 UE Multi-bit error on mc#1csrow#0channel#0", 800.0),
+        MemoryFailure("mc0", first.replace("Chan#1", "Chan#2"), 600.0),
+        MemoryFailure("", f"Memory failure: 0x5f7a3c: {killed}", 500.0),
+    )
