@@ -3,21 +3,25 @@
 Looks at     the CPUs that this process may use (mask and cpuset), the CPU quota of the cgroup and
              its ancestors, CPUs online, NUMA nodes and those of NVIDIA GPUs, OMP_NUM_THREADS,
              OMP_PROC_BIND, OMP_PLACES, GOMP_CPU_AFFINITY, SLURM_CPUS_PER_TASK, the load average,
-             the kernel's clock source in /sys/devices/system/clocksource
+             the kernel's clock source in /sys/devices/system/clocksource; what /dev/kmsg, where
+             readable, has of soft lockups; whether this is a virtual machine
 Fails if     a rank has fewer CPUs than `cpus_per_rank` expects
 Warns if     a mask, a cpuset or a quota leaves less than one CPU per rank (two where every rank has
              a GPU) on a machine that has more; a GPU machine has too few CPUs itself; OpenMP binds
              every rank to the same first CPU; ranks x OMP_NUM_THREADS is more than twice the CPUs;
              ranks x `loader_workers` is more than the CPUs; all GPUs are used, but the CPUs are on
              another NUMA node than some of them; the kernel's clock source is hpet, acpi_pm, pit,
-             jiffies or refined-jiffies, of which each reading is a system call, most of them slow
+             jiffies or refined-jiffies, of which each reading is a system call, most of them slow;
+             the kernel logged in the last 10 minutes that a CPU was stuck (soft lockup; in a
+             virtual machine twice, since one that was paused has one)
 Undecided    it can't be read which CPUs are allowed
 Not covered  a binding that the launcher sets for each rank after this check; CPUs kept busy by
              other jobs: the load average is shown, not judged
 Seen as      "This DataLoader will create 8 worker processes in total. Our suggested max number of
              worker in current system is 1", a DataLoader that freezes, GPU utilisation in bursts,
              one CPU at 100 % and the others idle, nr_throttled of cpu.stat that grows,
-             read_hpet or acpi_pm_read at the top of `perf top`
+             read_hpet or acpi_pm_read at the top of `perf top`, "watchdog: BUG: soft lockup - CPU#1
+             stuck for 22s!"
 """
 
 from __future__ import annotations
@@ -25,10 +29,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from preflight.check import Check, Context, Scope, Stage
+from preflight.domains import kernel_log, pci
+from preflight.domains.kernel_log import SoftLockup, soft_lockups
 from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host, cpulist
-from preflight.humanize import plural
+from preflight.humanize import duration, parties, plural
 from preflight.model import (
     Blame,
     Command,
@@ -40,6 +46,7 @@ from preflight.model import (
     Subject,
     World,
 )
+from preflight.sanitize import escaped
 
 CHECK = Check(
     scope=Scope.NODE, stage=Stage.MACHINE, budget=3.0, blame=Blame.JOB, explains=("world.loader",)
@@ -61,6 +68,10 @@ VALUE_MAX = 80  # characters of an environment variable that are kept
 # can read them without a system call, and but for jiffies each reading waits for a device
 SLOW_CLOCKS = ("hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies")
 CLOCKS = "/sys/devices/system/clocksource/clocksource0"
+LOG_SECONDS = 0.3
+# seconds for which a soft lockup counts: nothing says that it is over
+LOCKUP_RECENT = 600.0
+LISTED = 4
 
 FINDINGS = {
     "pinned": FindingType(
@@ -154,6 +165,21 @@ FINDINGS = {
         blame=Blame.NODE,
         explains=(),
     ),
+    "soft-lockup": FindingType(
+        headline="the kernel on {at} was stuck on a CPU: {seen}",
+        who="data-centre operator",
+        cause="a driver or file system that loops in the kernel (GPU, NIC, Lustre), a failing CPU "
+        "or memory, or a hypervisor that did not run this virtual machine",
+        means="'watchdog: BUG: soft lockup - CPU#1 stuck for 22s!' in the kernel's log: nothing "
+        "else ran on that CPU, neither a rank nor a driver; a rank hangs there, and timeouts "
+        "of NCCL, Gloo and torchrun expire",
+        text="read the stack below that line in the kernel's log: it names the driver; update or "
+        "reload that, and reboot or exclude this node if it happens again",
+        commands=(Command("dmesg -T | grep -A30 'soft lockup'", "the node, as root"),),
+        status=Status.WARN,
+        blame=Blame.NODE,
+        explains=(),
+    ),
 }
 
 
@@ -169,6 +195,8 @@ class Cpus:
     gpus           device files of GPUs; gpu_nodes are the NUMA nodes of the NVIDIA GPUs
     clock          what the kernel reads the time from, empty where it does not say; `clocks` are
                    those that it could take
+    lockups        CPUs that were stuck since boot, as far as the kernel's log can be read
+    virtual        whether this is a virtual machine; None: nothing tells
     """
 
     allowed: str
@@ -188,6 +216,8 @@ class Cpus:
     load: float | None
     clock: str = ""
     clocks: tuple[str, ...] = ()
+    lockups: tuple[SoftLockup, ...] = ()
+    virtual: bool | None = None
 
     @property
     def worth(self) -> float:
@@ -206,7 +236,10 @@ def observe(host: Host, ctx: Context) -> Cpus:
         host.read_int(f"/sys/bus/pci/devices/{address.lower()}/numa_node")
         for address in host.listdir("/proc/driver/nvidia/gpus")
     )
+    ctx.mark(kernel_log.KMSG)
     return Cpus(
+        lockups=soft_lockups(host, LOG_SECONDS),
+        virtual=pci.virtual_machine(host),
         allowed=_cpulist_text(usable),
         usable=len(usable),
         online=len(online),
@@ -304,6 +337,32 @@ def judge(world: World[Cpus], expect: Expect) -> Iterator[Found]:
                 expected="one that a process reads without a system call, such as tsc",
                 fields={"clocks": CLOCKS},
             )
+        yield from _judge_lockups(here, cpus)
+
+
+def _judge_lockups(here: Subject, cpus: Cpus) -> Iterator[Found]:
+    """A virtual machine that was paused or moved has one on a CPU when it goes on; that it is over
+    nothing says."""
+    stuck = [
+        one
+        for one in cpus.lockups
+        if one.age < LOCKUP_RECENT
+        and (not cpus.virtual or (one.before is not None and one.before < LOCKUP_RECENT))
+    ]
+    said = [
+        f"CPU {one.cpu} for {duration(one.stuck)}"
+        + f" in {escaped(one.program)}" * bool(one.program)
+        + f", {duration(one.age)} ago"
+        for one in stuck
+    ]
+    if said:
+        yield Found(
+            "soft-lockup",
+            (here,),
+            saw=parties(said, LISTED),
+            expected="no 'soft lockup' in the kernel's log of the last 10 minutes",
+            confidence=Confidence.LIKELY,
+        )
 
 
 def _judge_number(here: Subject, cpus: Cpus, ranks: int, expect: Expect) -> Iterator[Found]:

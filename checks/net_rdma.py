@@ -26,24 +26,28 @@ Warns if     some of several HCAs of one model can't be opened; a few ports of o
              gives HCAs access to GPU memory, or it has, and ACS or a translating IOMMU sends what
              an HCA and a GPU below one PCI switch have for each other through the CPU; error
              counters grow; packets are lost and sent again; the kernel logged that the PCIe slot of
-             an HCA that NCCL uses offers too little power;
-             the link of one port has gone down or been retrained often since boot, or it has
+             an HCA that NCCL uses offers too little power; it logged in the last hour a TX timeout
+             of a mlx5 HCA's interface, and no recovery after it, while the port is Active; the link
+             of one port has gone down or been retrained often since boot, or it has
              counted thousands of errors without ever going down, others like it here have not; HCAs
              of one make have different firmware
 Undecided    no state of any port is readable
 Not covered  whether data arrives (world.nccl); InfiniBand's MTU, switches and cables; EFA beyond
              its presence; ports that are not exposed to a container (host.limits); NCCL_IB_DISABLE
-             (env.vars); NCCL_IB_ADDR_RANGE; NUMA distance is shown, not judged; ACS settings
-             without root, in virtual machines, or set up for address translation services (ATS)
+             (env.vars); NCCL_IB_ADDR_RANGE; TX timeouts of other drivers than mlx5; NUMA distance
+             is shown, not judged; ACS settings without root, in virtual machines, or set up for
+             address translation services (ATS)
 Seen as      "NET/IB : No device found", "Got completion from peer … with status=12", "Got
              completion from peer … with error 12", "Got completion from peer … with error 4, …
              vendor err 81", "ibv_modify_qp failed with error Connection timed out", "Remote RoCE
              device is incompatible with the local IB", "GPU Direct RDMA Disabled",
-             "IBV_WC_LOC_LEN_ERR"; training that is slow on one node
+             "IBV_WC_LOC_LEN_ERR", "TX timeout detected", "NETDEV WATCHDOG … transmit queue 3 timed
+             out"; training that is slow on one node
 """
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -53,7 +57,7 @@ from typing import Any
 from preflight.check import Check, Context, Scope, Stage
 from preflight.domains import kernel_log, pci
 from preflight.domains.gpu import nvlink, nvml
-from preflight.domains.kernel_log import mlx5_errors, mlx5_power, read_device_errors
+from preflight.domains.kernel_log import errors_by_kind, mlx5_errors, mlx5_power, mlx5_transmit
 from preflight.domains.net import gpudirect, hca_selection, rdma
 from preflight.domains.net.gpudirect import GpuPath
 from preflight.domains.net.hca_selection import NodeRdma
@@ -161,6 +165,28 @@ FINDINGS = {
             Command("dmesg -T | grep 'the PCIe slot'", "the node, as root"),
             Command(
                 "lspci -vv -s $(basename $(readlink /sys/class/infiniband/{device}/device))",
+                "the node, as root",
+            ),
+        ),
+        status=Status.WARN,
+        explains=(),
+    ),
+    "tx-timeout": FindingType(
+        headline="the driver of HCA {at} does not get its packets sent: {seen}",
+        who=OPERATOR,
+        cause="interrupts that were lost, a bug of the driver or of the HCA's firmware, or a PCIe "
+        "link that fails",
+        means="'TX timeout detected' or 'NETDEV WATCHDOG … transmit queue 3 timed out' in the "
+        "kernel's log: TCP over this interface, and with it the rendezvous, Gloo and the start of "
+        "NCCL, stalls for 15 s or for good, while the port is shown as Active",
+        text="look for what the kernel logged just before (soft lockup, AER, firmware); set the "
+        "interface down and up, and if it happens again update driver and firmware, or exclude "
+        "this node; if it sends by now, the job may start",
+        commands=(
+            Command("dmesg -T | grep -E 'mlx5_core|NETDEV WATCHDOG'", "the node, as root"),
+            Command(
+                "devlink health show "
+                "pci/$(basename $(readlink /sys/class/infiniband/{device}/device))",
                 "the node, as root",
             ),
         ),
@@ -529,7 +555,10 @@ def observe(host: Host, ctx: Context) -> NodeRdma:
         nccl_setting(host, "NCCL_IB_ROCE_VERSION_NUM"),
     )
     ctx.mark(kernel_log.KMSG)
-    logged = read_device_errors(host, LOG_SECONDS, mlx5_errors, mlx5_power, about=b"mlx5_core ")
+    transmit = functools.partial(mlx5_transmit, bus_of=rdma.buses(host))
+    dead, underpowered, not_sending = errors_by_kind(
+        host, LOG_SECONDS, mlx5_errors, mlx5_power, transmit, about=b"mlx5_core"
+    )
     return NodeRdma(
         ports=tuple(
             replace(
@@ -552,8 +581,9 @@ def observe(host: Host, ctx: Context) -> NodeRdma:
         peering=_peering(host) if nvidias else None,
         inside=inside,
         apart=round(apart, 3),
-        dead=tuple(one for one in logged if one.fatal),
-        underpowered=tuple(one for one in logged if not one.fatal),
+        dead=dead,
+        underpowered=underpowered,
+        not_sending=not_sending,
         paths=paths,
         virtual=pci.virtual_machine(host),
         gdr_level=nccl_setting(host, "NCCL_NET_GDR_LEVEL")[:LEVEL_KEPT],
@@ -588,6 +618,7 @@ def judge(world: World[NodeRdma], expect: Expect) -> Iterator[Found]:
         yield from down.findings()
         yield from _judge_dead(here, seen)
         yield from _judge_power(here, seen)
+        yield from _judge_sending(here, seen)
         yield from _judge_closed(here, seen)
         yield from _judge_rate(here, fabrics, seen)
         yield from _judge_pcie(here, seen)
@@ -918,6 +949,24 @@ def _judge_power(here: Subject, seen: NodeRdma) -> Iterator[Found]:
             saw = f"mlx5_core {one.bus}: {one.words}"
             weak.add(port, "slot-power-low", saw, "a slot with the power that the card asks for")
     yield from weak.findings()
+
+
+def _judge_sending(here: Subject, seen: NodeRdma) -> Iterator[Found]:
+    """Of a HCA that is dead, or a port that is down, other findings say more."""
+    recent = [one for one in seen.not_sending if one.age < RECENT]
+    dead = {one.bus.rpartition(".")[0] for one in seen.dead if one.age < RECENT}
+    stuck = _PortFindings(here)
+    for port in seen.ports:
+        used = (seen.gpus or seen.claims(port)) and port.active and port.card not in dead
+        for one in recent if used and port.card else ():
+            card, _, function = one.bus.rpartition(".")
+            # one device stands for both functions of a bond (LAG)
+            if card == port.card and (port.function in ("", function) or "bond" in port.device):
+                saw = f"{one.words} ({one.bus}) {duration(one.age)} ago"
+                wanted = "no TX timeout in the kernel's log of the last hour, or a recovery since"
+                stuck.add(port, "tx-timeout", saw, wanted)
+                break
+    yield from stuck.findings()
 
 
 def _judge_closed(here: Subject, seen: NodeRdma) -> Iterator[Found]:

@@ -1,5 +1,5 @@
-"""Reads the kernel's log, and what is in it of any PCI device (errors of its link, of the firmware
-and the power of an mlx5 HCA), of NFS servers that do not respond, and of memory that failed.
+"""Reads the kernel's log, and what is in it of any PCI device (errors of its link; firmware, power
+and sending of an mlx5 HCA), of NFS servers that do not respond, memory that failed, stuck CPUs.
 
 /dev/kmsg advertises what the kernel still keeps since boot. Who may not read it
 (kernel.dmesg_restrict, most containers) gets that as the answer; nothing is concluded from it.
@@ -12,8 +12,9 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 
 from preflight.frozen import dataclass
 from preflight.host import Host
@@ -58,6 +59,28 @@ MLX5_WELL = re.compile(r"health recovery succeeded|Recovery succeeded", re.ASCII
 MLX5_POWER = re.compile(
     r"Detected insufficient power on the PCIe slot \(([0-9]{1,5})W\)|"
     r"PCIe slot advertised sufficient power|PCIe slot power capability was not advertised",
+    re.ASCII,
+)
+# drivers/net/ethernet/mellanox/mlx5/core/en_main.c, en/health.c, main.c, net/sched/sch_generic.c:
+# a queue of the interface has sent nothing for 15 s; afterwards the driver has found a lost
+# interrupt, has made its queues again, or was loaded again
+MLX5_NETDEV = re.compile(rf"mlx5_core ({ADDRESS}) (\S{{1,15}})(?: \(\w{{1,32}}\))?: (.*)", re.ASCII)
+MLX5_SENDS_NOT = re.compile(
+    r"TX timeout (?:detected|on queue)|failed recovering from a tx_timeout|"
+    r"NETDEV WATCHDOG: CPU: [0-9]{1,5}: transmit queue [0-9]{1,5} timed out",
+    re.ASCII,
+)
+MLX5_SENDS = re.compile(r"Link up|Recovered [1-9][0-9]{0,9} eqes on EQ", re.ASCII)
+MLX5_LOADED = re.compile(r"firmware version: [0-9]", re.ASCII)
+# the same until Linux 6.8
+WATCHDOG = re.compile(
+    r"NETDEV WATCHDOG: (\S{1,15}) \(mlx5_core\): transmit queue [0-9]{1,5} timed out", re.ASCII
+)
+TX_TIMEOUT = "TX timeout"
+# kernel/watchdog.c
+LOCKUP = re.compile(
+    r"(?:\w+ )?(?:watchdog: )?BUG: soft lockup - CPU#([0-9]{1,5}) stuck for ([0-9]{1,6})s!"
+    r"(?: \[(.{1,64}):-?[0-9]{1,10}\])?",
     re.ASCII,
 )
 # net/sunrpc/clnt.c: each request says once that it waits, and once that it has been answered; one
@@ -130,6 +153,54 @@ def mlx5_power(text: str) -> DeviceError | None:
         return None
     words = f"insufficient power on the PCIe slot ({power[1]} W)" if power[1] else ""
     return DeviceError(told[1], words, False, 1, 0.0)
+
+
+def mlx5_transmit(text: str, bus_of: Mapping[str, str]) -> DeviceError | None:
+    """A line about an interface of a NIC of NVIDIA's that sends nothing, or sends again: then
+    without words. `bus_of`: the PCI address of an interface, for lines that name nothing else."""
+    if told := MLX5_NETDEV.search(text):
+        if MLX5_SENDS.match(told[3]):
+            return DeviceError(told[1], "", False, 1, 0.0)
+        if MLX5_SENDS_NOT.search(told[3]):
+            return DeviceError(told[1], f"{TX_TIMEOUT} of {told[2]}", False, 1, 0.0)
+    elif (old := WATCHDOG.search(text)) and (bus := bus_of.get(old[1])):
+        return DeviceError(bus, f"{TX_TIMEOUT} of {old[1]}", False, 1, 0.0)
+    elif (loaded := MLX5.search(text)) and MLX5_LOADED.match(loaded[2]):
+        return DeviceError(loaded[1], "", False, 1, 0.0)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class SoftLockup:
+    """A CPU that ran one thing in the kernel for over 20 s: for how many seconds by the last line
+    of it, in which program (empty: not known); how many seconds ago that was, and the one before it
+    on this CPU (None: there was none)."""
+
+    cpu: int
+    stuck: int
+    program: str
+    age: float
+    before: float | None = None
+
+
+def soft_lockups(host: Host, seconds: float) -> tuple[SoftLockup, ...]:
+    """The CPUs of which the kernel's log says so since boot; nothing where it can't be read to its
+    end in time."""
+    up = uptime(host)
+    last: dict[int, SoftLockup] = {}
+    try:
+        until = time.monotonic() + seconds
+        for age, text in kernel_log(host, up, until, b"BUG: soft lockup") if up else ():
+            if found := LOCKUP.match(text[:LINE]):
+                cpu, program = int(found[1]), one_line(found[3] or "")
+                before = last.pop(cpu, None)
+                ago = before.age if before else None
+                last[cpu] = SoftLockup(cpu, int(found[2]), program, round(age, 1), ago)
+            while len(last) > KEPT:
+                del last[next(iter(last))]
+    except CannotObserve:
+        return ()
+    return tuple(last.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,17 +306,24 @@ def read_device_errors(
     """What each of `find` sees in the log of each device, in lines with `about` in them; nothing
     where it can't be read to its end in time. A recovery of which one of them tells undoes what the
     same one has seen before."""
+    return tuple(chain.from_iterable(errors_by_kind(host, seconds, *find, about=about)))
+
+
+def errors_by_kind(
+    host: Host, seconds: float, *find: Callable[[str], DeviceError | None], about: bytes = b""
+) -> tuple[tuple[DeviceError, ...], ...]:
+    """The same, apart for each of `find`."""
     up = uptime(host)
-    tally = ErrorTally()
+    tallies = [ErrorTally() for _ in find]
     try:
         log = kernel_log(host, up, time.monotonic() + seconds, about) if up else ()
         for age, text in log:
-            for kind, look in enumerate(find):
+            for look, tally in zip(find, tallies, strict=True):
                 if found := look(text[:LINE]):
-                    tally.add(found, age, str(kind))
+                    tally.add(found, age, "")
     except CannotObserve:
-        return ()
-    return tally.errors()
+        return tuple(() for _ in find)
+    return tuple(tally.errors() for tally in tallies)
 
 
 def uptime(host: Host) -> float | None:

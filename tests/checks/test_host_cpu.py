@@ -11,6 +11,7 @@ from support.cases import Case, assert_case, context, judged, round_trips, topol
 
 from preflight.check import conforms
 from preflight.checks import host_cpu
+from preflight.domains.kernel_log import SoftLockup
 from preflight.host import Host
 from preflight.model import Blame, CannotObserve, Cause, Missing, Node, Status
 
@@ -46,7 +47,26 @@ def but(cpus: host_cpu.Cpus, **changes: object) -> host_cpu.Cpus:
 ONE = {"allowed": "0", "usable": 1, "held_by": "affinity mask", "numa_allowed": (0,)}
 POD = {"quota": 2.0, "quota_at": "/sys/fs/cgroup"}
 
+STUCK = SoftLockup(1, 22, "python", 120.0)
+
+
+def stuck(**changes: object) -> host_cpu.Cpus:
+    machine = {k: changes.pop(k) for k in ("virtual",) if k in changes}
+    return but(BIG, lockups=(dataclasses.replace(STUCK, **changes),), **machine)  # type: ignore[arg-type]
+
+
 CASES = (
+    Case("a CPU that was stuck", stuck(virtual=False), "soft-lockup", Status.WARN, subject="n1"),
+    Case("a CPU that was stuck, of who knows what machine", stuck(), "soft-lockup", Status.WARN),
+    Case("a CPU that was stuck an hour ago", stuck(age=3600.0, before=3622.0)),
+    Case("a virtual machine that was paused", stuck(virtual=True)),
+    Case("one that was paused today and yesterday", stuck(virtual=True, before=9e4)),
+    Case(
+        "a CPU of a virtual machine that is stuck again and again",
+        stuck(virtual=True, before=142.0),
+        "soft-lockup",
+        Status.WARN,
+    ),
     Case("four ranks try the tool on two CPUs", LAPTOP),
     Case("the same in a container that may use 1.5 of two", but(LAPTOP, quota=1.5)),
     Case("big machine", BIG),
@@ -134,6 +154,15 @@ def test_a_slow_clock_is_the_node_s_fault(clocks: tuple[str, ...], more: str) ->
     assert finding.saw == f"the kernel's clock source is hpet{more}"
 
 
+def test_stuck_cpus_are_named() -> None:
+    many = tuple(dataclasses.replace(STUCK, cpu=n, program="") for n in range(2, 9))
+    (finding,) = judged(host_cpu, Case("", but(BIG, lockups=(STUCK, *many))))
+    assert finding.saw == (
+        "CPU 1 for 22.0 s in python, 2 min ago, CPU 2 for 22.0 s, 2 min ago, "
+        "CPU 3 for 22.0 s, 2 min ago, CPU 4 for 22.0 s, 2 min ago and 4 more"
+    )
+
+
 def test_measured_takes_the_poorest_node() -> None:
     two = topology(4, nodes=(Node("n1", (0, 1)), Node("n2", (2, 3))))
     measured = host_cpu.measured(world("host.cpu", {"n1": BIG, "n2": but(BIG, usable=32)}, two))
@@ -167,6 +196,9 @@ MACHINE = {
     "sys_devices_system_node_node2_cpulist": "",
     "proc_loadavg": "3.25 2.00 1.00 4/900 1234",
     "proc_self_cgroup": "0::/job/step",
+    "proc_uptime": "100.00 1",
+    "proc_cpuinfo": "flags\t: fpu hypervisor",
+    "dev_kmsg": "0,1,10000000,-;watchdog: BUG: soft lockup - CPU#3 stuck for 23s! [python:42]\n",
     "sys_devices_system_clocksource_clocksource0_current__clocksource": "hpet",
     "sys_devices_system_clocksource_clocksource0_available__clocksource": "hpet acpi_pm ",
 }
@@ -197,6 +229,8 @@ def test_observe_finds_cpuset_and_the_smallest_quota(tmp_path: Path) -> None:
     assert (seen.gpus, seen.gpu_nodes) == (2, (1,))
     assert seen.load == 3.25
     assert (seen.clock, seen.clocks) == ("hpet", ("hpet", "acpi_pm"))
+    assert seen.virtual is True
+    assert seen.lockups == (SoftLockup(3, 23, "python", 90.0),)
     round_trips(seen)
 
 

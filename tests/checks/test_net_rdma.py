@@ -150,6 +150,15 @@ def weak(*ports: RdmaPort, **changes: Any) -> NodeRdma:
     return fabric(*rails(7), *ports, **{"underpowered": (WEAK,), **changes})
 
 
+TIMEOUT = DeviceError("0000:9a:00.1", "TX timeout of ibp154s0f1", False, 4, 60.0)
+
+
+def silent(*ports: RdmaPort, **changes: Any) -> NodeRdma:
+    """Seven HCAs, and what the kernel logged of a queue of another one."""
+    return fabric(*rails(7), *ports, **{"not_sending": (TIMEOUT,), **changes})
+
+
+SECOND = port(7, card="0000:9a:00", function="1")
 ON_WEAK = port(7, card="0000:3b:00", lanes_max=16)
 CASES = (
     Case(
@@ -183,6 +192,39 @@ CASES = (
         "hca-dead",
         FAIL,
         subject="n1 · mlx5_7 · port 1",
+    ),
+    Case(
+        "an interface that sends nothing, its port Active",
+        silent(port(8, card="0000:9a:00", function="0"), SECOND),
+        "tx-timeout",
+        WARN,
+        subject="n1 · mlx5_7 · port 1",
+    ),
+    Case(
+        "a port of which the function is not known",
+        silent(replace(SECOND, function="")),
+        "tx-timeout",
+    ),
+    Case(
+        "a bond, which is a device of its first function",
+        silent(replace(SECOND, device="mlx5_bond_0", function="0")),
+        "tx-timeout",
+        WARN,
+    ),
+    Case("the other function of that card", silent(replace(SECOND, function="0"))),
+    Case("a TX timeout of yesterday", silent(SECOND, not_sending=(replace(TIMEOUT, age=9e4),))),
+    Case("a TX timeout of no port", silent(port(7))),
+    Case("a TX timeout, and no GPUs", silent(SECOND, gpus=0)),
+    Case(
+        "a TX timeout, without GPUs, of a port of the job's",
+        silent(SECOND, gpus=0, ours="mlx5_7"),
+        "tx-timeout",
+    ),
+    Case(
+        "a TX timeout of an HCA whose firmware died",
+        silent(SECOND, dead=(replace(DEAD, bus="0000:9a:00.0"),)),
+        "hca-dead",
+        FAIL,
     ),
     Case("that of yesterday", replace(ONE_DEAD, dead=(replace(DEAD, age=9e4),))),
     Case(
@@ -822,6 +864,22 @@ def test_what_the_kernel_logged_of_an_hca(tmp_path: Path) -> None:
     ]
     assert [(one.words, one.age) for one in seen.dead] == [("Fatal error 1 detected", 10.0)]
     round_trips(seen)
+
+
+def test_an_interface_that_sends_nothing_is_named(tmp_path: Path) -> None:
+    hca(tmp_path)
+    write(tmp_path / "sys/devices/pci0000:00/0000:18:00.0/net/eth9", {"mtu": "4200"})
+    write(tmp_path / "proc", {"uptime": "9000.00 1"})
+    old = "6,1,8990000000,-;NETDEV WATCHDOG: {} (mlx5_core): transmit queue 3 timed out\n"
+    write(tmp_path / "dev", {"kmsg": old.format("eth9") + old.format("eth7")})
+    seen = net_rdma.observe(Host(str(tmp_path), {}), context())
+    assert seen.not_sending == (DeviceError("0000:18:00.0", "TX timeout of eth9", False, 1, 10.0),)
+    assert seen.ports[0].function == "0"
+    round_trips(seen)
+    (finding,) = judged(net_rdma, Case("", replace(seen, ours="mlx5_0")))
+    assert finding.saw == "mlx5_0:1 TX timeout of eth9 (0000:18:00.0) 10.0 s ago"
+    commands = net_rdma.FINDINGS[finding.code].filled(finding.fields).commands
+    assert "/sys/class/infiniband/mlx5_0/device" in commands[1].run
 
 
 def test_eight_dead_ports_are_one_finding() -> None:

@@ -941,6 +941,20 @@ NET_RDMA = (
         **ON_4,
     ),
     Fault(
+        "the driver of an HCA sends nothing while its port is Active",
+        "net.rdma",
+        "tx-timeout",
+        "n1 · mlx5_5 · port 1",
+        status="warn",
+        exit=0,
+        says="TX timeout of ibp94s0 (0000:5e:00.0)",
+        setup=RAILS % "ln -s ../../../0000:5e:00.0 tree/infiniband/mlx5_5/device"
+        + SAYS.format("mlx5_core 0000:5e:00.0 ibp94s0: Link up")
+        + SAYS.format("mlx5_core 0000:5e:00.0 ibp94s0: TX timeout detected"),
+        scenario={},
+        **ON_4,
+    ),
+    Fault(
         "a port in INIT beside one that never had a cable",
         "net.rdma",
         "port-not-swept",

@@ -316,6 +316,7 @@ STANDARD_AT_LENGTH = frozenset(
         "the monitor of torch's watchdog is off",
         "the clock of KVM",
         "corrected errors of the host's memory",
+        "a CPU that was stuck an hour ago",
         "of three silent NFS servers one is back, one responds, and one is mounted no more",
     }
 )

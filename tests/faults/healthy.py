@@ -220,6 +220,11 @@ VARIANTS = (
         setup=EDAC.format(0, 4711, 0)
         + SAYS.format("EDAC MC0: 1 CE memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0"),
     ),
+    healthy(
+        "a CPU that was stuck an hour ago",
+        setup="printf '0,9,%s000000,-;watchdog: BUG: soft lockup - CPU#1 stuck for 22s! [x:9]\\n' "
+        "$(($(cut -d. -f1 /proc/uptime) - 3600)) >>/dev/kmsg\n",
+    ),
     healthy("a short listen queue", setup="echo 128 > /proc/sys/net/core/somaxconn\n"),
     healthy(
         "WSL 2: a GPU without device files",
@@ -482,6 +487,24 @@ VARIANTS = (
                 (1, "PCIe slot power capability was not advertised."),
                 (2, "Detected insufficient power on the PCIe slot (27W)."),
                 (2, "PCIe slot advertised sufficient power (75W)."),
+            )
+        ),
+        args=("--level", "quick", "--only", "net.rdma"),
+    ),
+    healthy(
+        "an HCA whose driver had a TX timeout and has recovered",
+        nproc=2,
+        gpus=4,
+        setup=RAILS
+        % "for n in 1 2; do ln -s ../../../0000:5$n:00.0 tree/infiniband/mlx5_$n/device; "
+        "done"
+        + "".join(
+            SAYS.format(f"mlx5_core 0000:5{slot}:00.0 ibp8{slot}s0: {words}")
+            for slot, words in (
+                (1, "TX timeout detected"),
+                (2, "TX timeout detected"),
+                (1, "Recovered 1 eqes on EQ 0x17"),
+                (2, "Link up"),
             )
         ),
         args=("--level", "quick", "--only", "net.rdma"),

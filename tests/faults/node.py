@@ -516,6 +516,18 @@ CPUS = (
         setup=CLOCK.format("hpet", "hpet acpi_pm"),
     ),
     Fault(
+        "the kernel is stuck on CPU 1 again and again",
+        "host.cpu",
+        "soft-lockup",
+        status="warn",
+        exit=0,
+        says="CPU 1 for 45.0 s in python, ",
+        setup="".join(
+            SAYS.format(f"watchdog: BUG: soft lockup - CPU#1 stuck for {n}s! [python:4242]")
+            for n in (22, 45)
+        ),
+    ),
+    Fault(
         "all ranks on one CPU",
         "host.cpu",
         "pinned",

@@ -108,6 +108,7 @@ def test_a_machine(data: st.DataObject) -> None:
             ),
             lambda: kernel_log.silent_nfs_servers(host, 5.0),
             lambda: kernel_log.memory_failures(host, 5.0),
+            lambda: kernel_log.soft_lockups(host, 5.0),
             lambda: edac.uncorrected_errors(host),
             lambda: list(kernel_log.kernel_log(host, 10.0, time.monotonic() + 5.0)),
         ):

@@ -61,6 +61,8 @@ KMSG = (
     " SUBSYSTEM=pci\n"
     "4,101,6000000,-;pcieport 0000:00:01.0: AER: Corrected error received: 0000:1b:00.0\n"
     "0,101,6500000,-;EDAC MC0: 1 UE on mc#0csrow#0channel#0 (csrow:0 channel:0)\n"
+    "3,101,6600000,-;mlx5_core 0000:18:00.0 eth0: TX timeout detected\n"
+    "0,101,6700000,-;watchdog: BUG: soft lockup - CPU#1 stuck for 22s! [python:4242]\n"
     "3,102,7000000,-;mlx5_core 0000:81:00.0: print_health_info:1 Fatal error 1 detected\n"
 )
 FILES: Mapping[str, str] = {

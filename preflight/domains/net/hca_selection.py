@@ -41,7 +41,8 @@ class NodeRdma:
     peering    an HCA may reach into the GPUs' memory; None: nothing says so, or no GPU that could
     inside     the kind of container that this is, or empty
     dead       what the kernel logged of HCAs that do not work any more; underpowered: of those
-               whose PCIe slot offers too little power
+               whose PCIe slot offers too little power; not_sending: of those with an interface of
+               which the queue was stuck, without a sign of recovery since
     paths      the way to a GPU of each HCA that shares a PCI switch with one; virtual: whether this
                is a virtual machine, None: nothing tells; gdr_level: NCCL_NET_GDR_LEVEL
     apart      seconds between the two looks at the error counters
@@ -66,6 +67,7 @@ class NodeRdma:
     paths: tuple[GpuPath, ...] = ()
     virtual: bool | None = None
     gdr_level: str = ""
+    not_sending: tuple[DeviceError, ...] = ()
 
     @property
     def parsed(self) -> NameList:

@@ -108,6 +108,7 @@ class RdmaPort:
     subnet    the prefix of its InfiniBand subnet; empty: not known, or a router leads to others
     pcie      lanes of its card's PCIe link times GT/s of each, 0: not known; pcie_max: what the
               card can; lanes_max: the lanes that it can have
+    function  of its card, what follows the last dot of its PCI address; empty: not known
     """
 
     device: str
@@ -138,6 +139,7 @@ class RdmaPort:
     pcie: float = 0.0
     pcie_max: float = 0.0
     lanes_max: int = 0
+    function: str = ""
 
     @property
     def name(self) -> str:
@@ -181,6 +183,16 @@ def devices(host: Host) -> tuple[str, ...]:
     return tuple(clip(name, TEXT) for name in host.listdir(TOP)[:DEVICES])
 
 
+def buses(host: Host) -> dict[str, str]:
+    """Network interface -> PCI address, of the cards that are RDMA devices."""
+    found: dict[str, str] = {}
+    for device in devices(host):
+        bus = host.readlink(f"{TOP}/{device}/device").rpartition("/")[2]
+        for name in host.listdir(f"{TOP}/{device}/device/net")[:PORTS]:
+            found[name] = clip(bus, TEXT)
+    return found
+
+
 def ports(host: Host) -> Iterator[RdmaPort]:
     """All ports, as they are at this moment."""
     nodes = dict(_verbs(host))
@@ -209,6 +221,7 @@ def ports(host: Host) -> Iterator[RdmaPort]:
                 width=width,
                 kind=" ".join(k for k in kinds if k),
                 card=clip(pci.rpartition(".")[0], TEXT),
+                function=clip(pci.rpartition(".")[2], TEXT),
                 driver=clip(driver, TEXT),
                 virtual=host.exists(f"{folder}/device/physfn"),
                 iwarp=_number(host, f"{folder}/node_type") == RNIC,

@@ -14,12 +14,16 @@ from preflight.domains.kernel_log import (
     DeviceError,
     MemoryFailure,
     NfsSilence,
+    SoftLockup,
+    errors_by_kind,
     memory_failures,
     mlx5_errors,
     mlx5_power,
+    mlx5_transmit,
     pcie_errors,
     read_device_errors,
     silent_nfs_servers,
+    soft_lockups,
 )
 from preflight.host import Host
 
@@ -141,6 +145,8 @@ def test_a_log_that_may_not_be_read_says_nothing(tmp_path: Path) -> None:
     assert read_device_errors(Host(str(tmp_path)), 1.0, mlx5_errors) == ()
     assert silent_nfs_servers(Host(str(tmp_path)), 1.0) == ()
     assert memory_failures(Host(str(tmp_path)), 1.0) == ()
+    assert soft_lockups(Host(str(tmp_path)), 1.0) == ()
+    assert errors_by_kind(Host(str(tmp_path)), 1.0, mlx5_errors, mlx5_power) == ((), ())
 
 
 POWER = f"mlx5_core {BUS}: mlx5_pcie_event:299:(pid 268269): "
@@ -280,3 +286,76 @@ def test_memory_that_failed(tmp_path: Path) -> None:
         MemoryFailure("mc0", first.replace("Chan#1", "Chan#2"), 600.0),
         MemoryFailure("", f"Memory failure: 0x5f7a3c: {killed}", 500.0),
     )
+
+
+NETDEV = "mlx5_core 0000:9a:00.0 ibp154s0: "
+STUCK = DeviceError("0000:9a:00.0", "TX timeout of ibp154s0", False, 1, 0.0)
+SENDS = DeviceError("0000:9a:00.0", "", False, 1, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (f"{NETDEV}TX timeout detected", STUCK),
+        (f"{NETDEV}TX timeout on queue: 3, SQ: 0x13ae, CQ: 0x47d, SQ Cons: 0x0", STUCK),
+        (f"{NETDEV}NETDEV WATCHDOG: CPU: 12: transmit queue 3 timed out 5016 ms", STUCK),
+        (
+            f"{NETDEV}mlx5e_safe_reopen_channels failed recovering from a tx_timeout, err(-5).",
+            STUCK,
+        ),
+        ("mlx5_core 0000:9a:00.0 ibp154s0 (unregistering): TX timeout detected", STUCK),
+        ("NETDEV WATCHDOG: ibp154s0 (mlx5_core): transmit queue 3 timed out", STUCK),
+        ("NETDEV WATCHDOG: eth0 (mlx5_core): transmit queue 3 timed out", None),  # not here
+        ("NETDEV WATCHDOG: ibp154s0 (bnxt_en): transmit queue 3 timed out", None),
+        (f"{NETDEV}Link up", SENDS),
+        (f"{NETDEV}Recovered 2 eqes on EQ 0x17", SENDS),
+        (f"{NETDEV}Link down", None),
+        ("mlx5_core 0000:9a:00.0: firmware version: 28.39.1002", SENDS),
+        ("mlx5_core 0000:9a:00.0: Port module event: module 0, Cable plugged", None),
+    ],
+)
+def test_an_interface_that_sends_nothing(text: str, found: DeviceError | None) -> None:
+    assert mlx5_transmit(text, {"ibp154s0": "0000:9a:00.0"}) == found
+
+
+def transmit(text: str) -> DeviceError | None:
+    return mlx5_transmit(text, {})
+
+
+def test_an_interface_that_sends_again_is_forgotten(tmp_path: Path) -> None:
+    other = NETDEV.replace("9a", "3b")
+    host = machine(
+        tmp_path,
+        record(900, f"{NETDEV}TX timeout detected"),
+        record(890, f"{other}TX timeout detected"),
+        record(880, f"mlx5_core {BUS}: poll_health:834:(pid 0): Fatal error 1 detected"),
+        record(870, f"{NETDEV}Link up"),
+        record(860, f"{other}Link up"),
+        record(100, f"{other}TX timeout detected"),
+    )
+    dead, stuck = errors_by_kind(host, 5.0, mlx5_errors, transmit, about=b"mlx5_core")
+    assert [one.bus for one in dead] == [BUS]
+    assert stuck == (DeviceError("0000:3b:00.0", "TX timeout of ibp154s0", False, 1, 100.0),)
+
+
+def test_stuck_cpus(tmp_path: Path) -> None:
+    says = "watchdog: BUG: soft lockup - CPU#{} stuck for {}s! [{}:4242]"
+    host = machine(
+        tmp_path,
+        record(900, says.format(1, 22, "kworker/1:2H")),
+        record(800, "NMI watchdog: BUG: soft lockup - CPU#12 stuck for 26s!"),
+        record(700, says.format(1, 44, "kworker/1:2H")),
+        record(600, f"program: {says.format(2, 22, 'x')}"),
+        record(500, says.format(2, 22, "x"), facility=1),
+        record(400, "rcu: INFO: rcu_sched self-detected stall on CPU"),
+    )
+    assert soft_lockups(host, 5.0) == (
+        SoftLockup(12, 26, "", 800.0),
+        SoftLockup(1, 44, "kworker/1:2H", 700.0, 900.0),
+    )
+
+
+def test_stuck_cpus_are_bounded(tmp_path: Path) -> None:
+    says = "BUG: soft lockup - CPU#{} stuck for 22s!"
+    lines = (record(9, says.format(n)) for n in range(3 * KEPT))
+    assert len(soft_lockups(machine(tmp_path, *lines), 5.0)) == KEPT
