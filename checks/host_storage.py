@@ -5,7 +5,9 @@ Looks at     TMPDIR (else TEMP, TMP, /tmp), the working directory, `checkpoint_d
              (64 KiB, fsync, deleted again) by a separate process, so that a dead mount hides no
              other; HOME is only looked up, and whether ~/.triton can be written; TRITON_CACHE_DIR
              and TORCHINDUCTOR_CACHE_DIR are tried, too, with the options of their mounts; what
-             /dev/kmsg, where readable, has of NFS servers from which something is mounted
+             /dev/kmsg, where readable, has of NFS servers from which something is mounted; locks in
+             TORCH_EXTENSIONS_DIR, else ~/.cache/torch_extensions, and whether a process has one
+             open
 Fails if     a file system does not respond; its mount is broken; the checkpoint directory or the
              folder of the init file can't be written, nor TMPDIR and the working directory, where
              Python's tempfile tries last; less than 64 MiB or no inode is free
@@ -18,7 +20,9 @@ Warns if     TMPDIR does not exist, or it alone can't be written; the parent of 
              be written; HOME does not exist; with GPUs: Triton can't make its cache in HOME; what
              torch.compile compiles would be loaded from a folder that is mounted noexec (no failure
              with --strict: a hardened /tmp is a site's own choice); an NFS server did not respond
-             in the last hour, as the kernel's log says, and does not respond now
+             in the last hour, as the kernel's log says, and does not respond now; the lock of an
+             extension build is there, nothing has changed beside it for 10 minutes (an hour where
+             another node or container may build), and no process here has it open
 Undecided    no process can be forked, or none got CPU time soon enough
 Not covered  what the kernel's log says of Lustre and Ceph; throughput of the storage; the place of
              the training data, unless its NFS server is known to be silent; whether other nodes see
@@ -28,7 +32,8 @@ Seen as      a rank that hangs at start in state D, "Stale file handle", "No spa
              "Parent directory does not exist" of torch.save, "Wait timeout" of a FileStore,
              "connectFullMesh failed" with addresses of an old run, "getcwd: cannot access parent
              directories", "Intel oneMKL FATAL ERROR: Cannot load", "nfs: server filer not
-             responding, still trying", "blocked for more than 120 seconds"
+             responding, still trying", "blocked for more than 120 seconds", a rank that hangs in
+             wait of torch/utils/file_baton.py
 """
 
 from __future__ import annotations
@@ -44,6 +49,7 @@ from preflight.check import Check, Context, Scope, Stage
 from preflight.domains import kernel_log
 from preflight.domains.kernel_log import NfsSilence, silent_nfs_servers
 from preflight.domains.system import container
+from preflight.domains.system.build_locks import BuildLock, build_locks
 from preflight.domains.system.directories import (
     InitFileUrl,
     ProbedPath,
@@ -108,6 +114,11 @@ LOG_SECONDS = 0.3
 # says so once, and again when it is answered; one that has given up never says that the server is
 # back, but those after it say so, too
 LOG_RECENT, GAVE_UP_RECENT = 3600.0, 600.0
+# share of the budget in which the folders of extension builds must have answered
+LOCKS_SHARE = 0.15
+# seconds without a change beside it after which the lock of a build is left over: a builder has it
+# open, which shows only on its own node, and a single nvcc rarely takes as long as the second
+STALE, STALE_ELSEWHERE = 600.0, 3600.0
 # what a mount says whose server or daemon is gone
 BROKEN = ("ESTALE", "ENOTCONN", "EIO", "ETIMEDOUT", "EHOSTDOWN", "ENODEV", "ESHUTDOWN")
 
@@ -307,6 +318,19 @@ FINDINGS = {
         text="use a different path for each job, e.g. with the job ID in its name",
         explains=(),
     ),
+    "build-lock-stale": FindingType(
+        headline="a left-over lock blocks the build of an extension on {at}: {seen}",
+        who="job author",
+        cause="a build of torch.utils.cpp_extension that was killed (Ctrl-C, a time limit, a node "
+        "that went down) before it removed its lock",
+        means="every rank that loads this extension (DeepSpeed's ops, load() and load_inline()) "
+        "hangs until the lock is removed, without an error: 'wait (torch/utils/file_baton.py)' at "
+        "the top of its stack",
+        now="rm {path}   once no node builds there",
+        commands=(Command("ls -la --time-style=full-iso {folder}; fuser -v {path}", "the node"),),
+        status=WARN,
+        explains=(),
+    ),
     "init-unwritable": FindingType(
         headline="{seen}, on {at}",
         who="job author",
@@ -379,7 +403,8 @@ class NodeStorage:
     long for sockets. for_other: this is root's look at what a job of another user will write.
     inside: the kind of container that this is, or empty. gpus: there are GPUs, for which Triton
     compiles; triton_elsewhere: its cache is not below HOME. nfs_silent: the NFS servers that did
-    not respond, as far as the kernel's log says, and that are mounted here."""
+    not respond, as far as the kernel's log says, and that are mounted here. build_locks: locks of
+    extension builds, where this Python would build."""
 
     places: tuple[ProbedPath, ...]
     init: InitFileUrl | None
@@ -389,6 +414,7 @@ class NodeStorage:
     gpus: bool = False
     triton_elsewhere: bool = False
     nfs_silent: tuple[SilentServer, ...] = ()
+    build_locks: tuple[BuildLock, ...] = ()
 
 
 def observe(host: Host, ctx: Context) -> NodeStorage:
@@ -406,17 +432,29 @@ def observe(host: Host, ctx: Context) -> NodeStorage:
         )
     init = init_file_url(host, str(ctx.options.get("init_file") or ""))
     job_uid = host.environ.get("SLURM_JOB_UID", "")
+    # HOME is then root's own
+    for_other = host.is_root() and job_uid not in ("", "0")
+    silent = _nfs_silent(host, ctx, found)
     return NodeStorage(
         places=found,
         init=init and replace(init, path=escaped(init.path)),
         # there sockets go to /tmp when TMPDIR is too long (python/cpython#132124)
         short_sockets=sys.version_info >= (3, 13, 4),
-        for_other=host.is_root() and job_uid not in ("", "0"),
+        for_other=for_other,
         inside=container.kind(host),
         gpus=bool(host.gpu_files()),
         triton_elsewhere=any(host.environ.get(n) for n in ("TRITON_CACHE_DIR", "TRITON_HOME")),
-        nfs_silent=_nfs_silent(host, ctx, found),
+        nfs_silent=silent,
+        build_locks=() if states or for_other else _build_locks(host, ctx),
     )
+
+
+def _build_locks(host: Host, ctx: Context) -> tuple[BuildLock, ...]:
+    ctx.mark("looking for locks of extension builds")
+    try:
+        return build_locks(host, LOCKS_SHARE * ctx.seconds)
+    except (OSError, CannotObserve):
+        return ()
 
 
 def _nfs_silent(
@@ -478,6 +516,7 @@ def judge(world: World[NodeStorage], expect: Expect) -> Iterator[Found]:
                 sure = Confidence.POSSIBLE
             yield found.with_(confidence=sure, fields=_fields(here, place), **more)
         yield from _not_responding(here, storage)
+        yield from _left_over_locks(here, storage)
 
     yield from world.found(of_node)
 
@@ -614,6 +653,35 @@ def _not_responding(here: Subject, storage: NodeStorage) -> Iterator[Found]:
             fields={"node": here.node, "mount": silent[0].point},
             evidence=tuple(line for s in silent[:LISTED] for line in _said_by_kernel(s.logged)[1:]),
         )
+
+
+def _left_over_locks(here: Subject, storage: NodeStorage) -> Iterator[Found]:
+    stale = [
+        lock
+        for lock in storage.build_locks
+        if not lock.held
+        and lock.idle is not None
+        and min(lock.age, lock.idle) > (STALE if _seen_whole(lock, storage) else STALE_ELSEWHERE)
+    ]
+    if stale:
+        first, *more = stale
+        saw = f"{first.path} is {duration(first.age)} old, and nothing has changed beside it for "
+        saw += duration(first.idle or 0.0)
+        yield Found(
+            "build-lock-stale",
+            (here,),
+            saw=saw + f" · also {parties([lock.path for lock in more], LISTED)}" * bool(more),
+            expected="no lock, or one that a process has open",
+            confidence=Confidence.POSSIBLE,
+            alternatives=("the job does not load this extension",),
+            fields={"path": first.path, "folder": os.path.dirname(first.path)},
+        )
+
+
+def _seen_whole(lock: BuildLock, storage: NodeStorage) -> bool:
+    """Whether a builder would have been seen: it is on this node, and in no other container."""
+    local = lock.mount is not None and lock.mount.fstype in LOCAL
+    return local and lock.held is False and not storage.inside
 
 
 def _space(here: Subject, place: ProbedPath, expect: Expect) -> Iterator[Fault]:

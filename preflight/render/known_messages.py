@@ -967,7 +967,7 @@ PROCESSES = (
         *("file_baton.py … in wait",),
         means="a process waits until another one has built a C++ or CUDA extension; where that was "
         "killed, its lock file stays, and it waits forever",
-        findings="job.collectives:extension-locked",
+        findings="host.storage:build-lock-stale job.collectives:extension-locked",
         do="end all that build it, and remove the file 'lock' in ~/.cache/torch_extensions",
     ),
     _harmless(

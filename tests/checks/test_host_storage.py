@@ -18,6 +18,7 @@ from preflight.check import conforms
 from preflight.checks import host_storage
 from preflight.checks.host_storage import SilentServer
 from preflight.domains.kernel_log import NfsSilence
+from preflight.domains.system.build_locks import BuildLock
 from preflight.domains.system.directories import InitFileUrl, Leftover, ProbedPath, Role
 from preflight.host import Host, Mount, Space
 from preflight.humanize import GIB, MIB
@@ -43,6 +44,9 @@ CACHE = dataclasses.replace(
     WORK, role=Role.CACHE, path="/opt/cache", tested="/opt", source="env TRITON_CACHE_DIR"
 )
 TWO_NODES = topology(4, size=8)
+LOCK = BuildLock(
+    "/home/me/.cache/torch_extensions/py312_cu128/fused_adam/lock", 7300.0, 7200.0, False, DISK
+)
 
 
 def but(place: ProbedPath, **changes: object) -> host_storage.NodeStorage:
@@ -50,6 +54,11 @@ def but(place: ProbedPath, **changes: object) -> host_storage.NodeStorage:
     changed = dataclasses.replace(place, **changes)
     places = tuple(p for p in (TMP, CKPT, INIT, WORK, HOME) if p.role is not place.role)
     return host_storage.NodeStorage((changed, *places), None, False, False)
+
+
+def locked(inside: str = "", **changes: object) -> host_storage.NodeStorage:
+    lock = dataclasses.replace(LOCK, **changes)
+    return dataclasses.replace(but(TMP), build_locks=(lock,), inside=inside)
 
 
 def inside(place: ProbedPath, **changes: object) -> host_storage.NodeStorage:
@@ -116,6 +125,24 @@ def address(text: str, netloc: str, path: str) -> host_storage.NodeStorage:
 
 
 CASES = (
+    Case(
+        "a lock that a killed build left", locked(), "build-lock-stale", Status.WARN, subject="n1"
+    ),
+    Case("a lock that was left 11 minutes ago", locked(age=700.0, idle=660.0), "build-lock-stale"),
+    Case(
+        "a lock that was left over NFS, and not all processes were seen",
+        locked(mount=NFS, held=None),
+        "build-lock-stale",
+        Status.WARN,
+    ),
+    Case("a build that runs", locked(held=True)),
+    Case("a build that runs on another node", locked(mount=NFS, age=5000.0, idle=3000.0)),
+    Case("it may run in another container", locked("docker", age=3000.0, idle=3000.0)),
+    Case("a lock of which the mount is not known", locked(mount=None, age=3000.0, idle=3000.0)),
+    Case("another user's processes may build", locked(held=None, age=3000.0, idle=3000.0)),
+    Case("a lock of a minute", locked(age=60.0, idle=60.0)),
+    Case("an old lock, and the build writes", locked(idle=30.0)),
+    Case("a lock in a folder with too much in it", locked(idle=None)),
     Case("sound", FINE),
     Case("sound, of two nodes", FINE, topology=TWO_NODES),
     Case("a read-only image as working directory", but(WORK, **READ_ONLY, **room(0, 4 * GIB))),
@@ -311,6 +338,38 @@ def test_only_servers_from_which_something_is_mounted(tmp_path: Path) -> None:
     assert host_storage._nfs_silent(host, context(), ()) == ()
     mounts.unlink()
     assert host_storage._nfs_silent(host, context(), ()) == ()
+
+
+def test_the_left_over_lock_is_named() -> None:
+    many = tuple(dataclasses.replace(LOCK, path=f"/e/{n}/lock", age=90000.0) for n in range(4))
+    seen = dataclasses.replace(but(TMP), build_locks=(LOCK, *many))
+    (finding,) = judged(host_storage, Case("", seen))
+    assert finding.saw == (
+        f"{LOCK.path} is 2 h old, and nothing has changed beside it for 2 h "
+        "· also /e/0/lock, /e/1/lock, /e/2/lock and 1 more"
+    )
+    assert finding.confidence is Confidence.POSSIBLE
+    assert finding.alternatives
+    advice = host_storage.FINDINGS[finding.code].filled(finding.fields)
+    assert advice.now == f"rm {LOCK.path}   once no node builds there"
+
+
+def test_no_lock_is_looked_for_where_a_place_hangs_or_for_another_user(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def looked(*_: object) -> tuple[BuildLock, ...]:
+        return (LOCK,)
+
+    monkeypatch.setattr(host_storage, "build_locks", looked)
+    place = dataclasses.replace(TMP, state="D")
+    for found, locks in (((TMP,), (LOCK,)), ((TMP, place), ())):
+        monkeypatch.setattr(host_storage, "probe_paths", lambda *_, found=found: found)
+        seen = host_storage.observe(Host("/", {}), context(seconds=4.0))
+        assert seen.build_locks == locks
+    monkeypatch.setattr(host_storage, "probe_paths", lambda *_: (TMP,))
+    monkeypatch.setattr(Host, "is_root", lambda _: True)
+    seen = host_storage.observe(Host("/", {"SLURM_JOB_UID": "1000"}), context(seconds=4.0))
+    assert seen.build_locks == ()
 
 
 def test_places_on_one_dead_mount_are_one_finding() -> None:

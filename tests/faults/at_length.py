@@ -317,6 +317,7 @@ STANDARD_AT_LENGTH = frozenset(
         "the clock of KVM",
         "corrected errors of the host's memory",
         "a CPU that was stuck an hour ago",
+        "an extension is being built by a process that has its old lock open",
         "of three silent NFS servers one is back, one responds, and one is mounted no more",
     }
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from faults.accelerators import DGX_STATION, RAILS
 from faults.gpu_health import SAYS
 from faults.inject import Fault
-from faults.node import CLOCK, EDAC, SILENT, TRACKED
+from faults.node import CLOCK, EDAC, LEFT, SILENT, TRACKED
 from lab.host import HOSTS, NOBODY, Machine
 
 from preflight.identity.launcher_options import as_variables
@@ -224,6 +224,11 @@ VARIANTS = (
         "a CPU that was stuck an hour ago",
         setup="printf '0,9,%s000000,-;watchdog: BUG: soft lockup - CPU#1 stuck for 22s! [x:9]\\n' "
         "$(($(cut -d. -f1 /proc/uptime) - 3600)) >>/dev/kmsg\n",
+    ),
+    healthy(
+        "an extension is being built by a process that has its old lock open",
+        setup=LEFT + "sleep 300 <x/fused_adam/lock >/dev/null 2>&1 &\n",
+        env={"TORCH_EXTENSIONS_DIR": "{here}/x"},
     ),
     healthy("a short listen queue", setup="echo 128 > /proc/sys/net/core/somaxconn\n"),
     healthy(

@@ -32,6 +32,11 @@ EDAC = (
 )
 """How many errors of the host's memory were not corrected, how many were, and how many of the first
 kind one DIMM had."""
+LEFT = (
+    "mkdir -p x/fused_adam; touch x/fused_adam/build.ninja x/fused_adam/lock; "
+    "touch -d '3 hours ago' x/fused_adam/* x/fused_adam\n"
+)
+"""The folder of an extension that a build has left three hours ago."""
 SILENT = SAYS.format("nfs: server {} not responding, still trying")
 
 LO_DROPPED = """table inet strict {
@@ -302,6 +307,16 @@ LIMITS = (
 )
 
 STORAGE = (
+    Fault(
+        "a build of an extension was killed and has left its lock",
+        "host.storage",
+        "build-lock-stale",
+        status="warn",
+        exit=0,
+        says="fused_adam/lock is 3 h old, and nothing has changed beside it for 3 h",
+        setup=LEFT,
+        env={"TORCH_EXTENSIONS_DIR": "{here}/x"},
+    ),
     Fault(
         "TMPDIR does not exist",
         "host.storage",
