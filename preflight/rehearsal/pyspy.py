@@ -36,6 +36,9 @@ CALLS: Mapping[str, Mapping[str, str]] = {
     "_wrap": {"i": "index"},  # of torch.multiprocessing.spawn: which process it is
     "send": {"dst": "dst"},
     "recv": {"src": "src"},
+    # of a group of its own torch counts the root there
+    **{name: {"src": "root", "group_src": "root"} for name in ("broadcast", "scatter")},
+    **{name: {"dst": "root", "group_dst": "root"} for name in ("reduce", "gather")},
     "wrapper": {"kwargs": "given"},  # of all collectives: as they were called
 }
 """Functions of torch.distributed, and what each of their variables is called by us."""
@@ -179,7 +182,8 @@ def parse_dump(told: bytes, pid: int) -> tuple[Frame, ...] | None:
 def parse_arguments(told: bytes, pid: int) -> dict[str, str]:
     """Of the innermost functions of torch.distributed in which the main thread is: of
     init_process_group and what it calls hostname, port, rank and world_size, of the group of all
-    ranks alone; of a collective its `group` where one was given, of send and recv the other end."""
+    ranks alone; of a collective its `root`, and its `group` where one was given, of send and recv
+    the other end."""
     found: dict[str, str] = {}
     for frame in _main_thread(told, pid) or ():
         match frame:

@@ -36,8 +36,11 @@ def group_of_stack(stack: Sequence[Frame], world: int) -> Group:
 
 
 def with_arguments(group: Group, rank: int, told: Mapping[str, str]) -> Group:
-    """The same with what its call was called with: the other end, or a group of its own."""
+    """The same with what its call was called with: the other end, a root, a group of its own."""
     (call,) = group.calls
+    if not call.p2p and (root := told.get("root", "")).isdecimal():
+        call = replace(call, root=int(root[:9]))
+        group = replace(group, calls=(call,))
     if call.p2p and (other := told.get("dst") or told.get("src") or "").isdecimal():
         arrow = "->" if call.op == "send" else "<-"
         return replace(group, calls=(replace(call, op=f"{call.op} {rank}{arrow}{other[:9]}"),))
@@ -53,6 +56,8 @@ def from_stacks(hang: Hang) -> Found | None:
         return None
     if any(call.p2p for call in calls.values()):
         return None
+    if (roots := _other_roots(hang, calls)) is not None:
+        return roots
     sites = {str(rank): (call.op, str(call.frame), call.shape) for rank, call in calls.items()}
     operations = {op for op, _, _ in sites.values()}
     if len(set(sites.values())) < 2 or (len(operations) == 1 and not operations & SYMMETRIC):
@@ -82,6 +87,30 @@ def from_stacks(hang: Hang) -> Found | None:
         confidence=Confidence.POSSIBLE if told.tie else Confidence.LIKELY,
         alternatives=hang.either(odd) if told.tie else (),
         fields={"line": str(calls[odd[0]].frame or "that line")},
+    )
+
+
+def _other_roots(hang: Hang, calls: Mapping[int, Collective]) -> Found | None:
+    """Ranks that stand in one call, each with another src or dst. Who sends first goes on: a rank
+    may as well be a call ahead, in a loop over all of them."""
+    roots = {rank: call.root for rank, call in calls.items() if call.root is not None}
+    kinds = {(call.op, call.shape) for call in calls.values()}
+    if len(roots) < len(calls) or len(kinds) > 1 or len({*roots.values()}) < 2:
+        return None
+    ranks = sorted(calls)
+    rows: dict[str, list[int]] = {}
+    for rank in ranks:
+        rows.setdefault(describe_call(calls[rank]), []).append(rank)
+    said = [f"{rank_list(of)}: {call}" for call, of in list(rows.items())[:4]]
+    return Found(
+        "collective-mismatch",
+        (Subject(Kind.JOB, place_of(hang.keys[ranks[0]])[0], rank_list(ranks)),),
+        saw=f"{'; '.join(said)} · by their stacks alone, which tell no numbers",
+        expected="one src or dst on all ranks",
+        blame=Blame.UNKNOWN,
+        confidence=Confidence.POSSIBLE,
+        alternatives=("one of them is a call ahead, and what it has sent does not arrive",),
+        fields={"line": str(calls[ranks[0]].frame or "that line")},
     )
 
 

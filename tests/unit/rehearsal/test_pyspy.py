@@ -81,6 +81,20 @@ def test_a_function_is_called_by_its_own_name(within: str) -> None:
     assert [f.function for f in pyspy.parse_dump(told, 7) or ()] == ["wrapper", "<module>"]
 
 
+def test_the_root_of_a_collective() -> None:
+    def told(name: str, **variables: str) -> dict[str, str]:
+        c10d = "/venv/torch/distributed/distributed_c10d.py"
+        known = [{"name": variable, "repr": value} for variable, value in variables.items()]
+        frame = {"name": name, "filename": c10d, "line": 3, "locals": known}
+        dump = json.dumps([{"os_thread_id": 7, "frames": [frame]}]).encode()
+        return pyspy.parse_arguments(dump, 7)
+
+    assert told("broadcast", src="1", group_src="0") == {"root": "1"}
+    assert told("broadcast", src="None", group_src="0") == {"root": "0"}
+    assert told("gather", dst="3") == {"root": "3"}
+    assert told("all_reduce", src="1") == {}
+
+
 def test_before_python_3_11_the_main_thread_is_known_by_its_name() -> None:
     """py-spy 0.4.3 has null for the thread's id there, and no name where nobody gave one."""
 

@@ -114,3 +114,27 @@ def test_ranks_in_calls_of_two_kinds_wait_for_each_other() -> None:
     assert (found.code, ranks(found)) == ("peer-mismatch", [2, 3])
     assert "send 2->1" in found.saw
     assert "recv 3<-0" in found.saw
+
+
+def rooted(*roots: str, op: str = "broadcast") -> Hang:
+    one = hang(*[standing(op, 54, True)] * len(roots))
+    for rank, root in enumerate(roots):
+        seen = one.calls[rank]
+        told = {"root": root, "group": "x"} if root else {"group": "x"}
+        group = with_arguments(group_of_stack(seen.stack, len(roots)), rank, told)
+        one.calls[rank] = replace(seen, groups=(group,))  # type: ignore[index]
+    return one
+
+
+def test_each_waits_for_another_root() -> None:
+    found = from_stacks(rooted("1", "0"))
+    assert found is not None
+    assert (found.code, found.confidence) == ("collective-mismatch", Confidence.POSSIBLE)
+    assert "rank 0: broadcast of a smaller group from rank 1 at train.py:54" in found.saw
+    assert "a call ahead" in found.alternatives[0]
+
+
+def test_one_root_or_one_that_is_not_known() -> None:
+    assert from_stacks(rooted("1", "1")) is None
+    assert from_stacks(rooted("1", "")) is None
+    assert from_stacks(rooted("1", "<object>")) is None
