@@ -43,6 +43,7 @@ from preflight.domains.job.gpu_waits import elsewhere
 from preflight.domains.job.hang import (
     Hang,
     describe_mismatch,
+    in_rpc,
     uneven_data,
     uneven_data_at_end,
 )
@@ -530,8 +531,6 @@ STANDSTILL_SECONDS, STANDSTILL_STEPS = 15.0, 10
 """Without a step, when the watch ends: so long, and so many times what a step took before."""
 STANDSTILL_CPU = 0.1
 """Of one CPU, at most, in the last seconds: who polls sleeps most of the time."""
-RPC = "/torch/distributed/rpc/"
-"""Whose threads spin while they wait for messages."""
 
 
 def _standstill(hang: Hang) -> Found | None:
@@ -563,8 +562,7 @@ def _standstill(hang: Hang) -> Found | None:
 
 
 def _rests(seen: Calls) -> bool:
-    in_rpc = any(RPC in frame.file for frame in seen.stack if not frame.own)
-    return in_rpc or (seen.cpu < STANDSTILL_CPU and not seen.works)
+    return in_rpc(seen) or (seen.cpu < STANDSTILL_CPU and not seen.works)
 
 
 def _nothing(hang: Hang) -> Found | None:

@@ -18,7 +18,7 @@ from typing import Any
 from preflight.attach import debug_server, gpu_lines, ras_client, rendezvous
 from preflight.attach.debug_server import Servers
 from preflight.domains.job.collective_order import crossed_groups
-from preflight.domains.job.hang import NEW_GROUP
+from preflight.domains.job.hang import NEW_GROUP, RPC
 from preflight.domains.job.joining import Joining
 from preflight.domains.job.nccl_ras import Ras, unchanged, with_ranks
 from preflight.domains.job.record import (
@@ -121,7 +121,7 @@ def take_snapshot(args: Mapping[str, Any], channel: Channel, preloaded: object) 
             _from_outside(
                 aggregate.calls_of(h, dumps.get(h.pid, {}), "", why, now, began),
                 called.get(h.pid, {}),
-                moves=h.pid in inside and h.moved > inside[h.pid],
+                moves=_went_on(h, inside.get(h.pid)),
             ),
             aggregate.pace_of(h, {}),
             aggregate.growth_of(h, began, memory, len(histories)),
@@ -313,7 +313,7 @@ def _note_progress(history: History, switched: dict[int, int], now: int) -> None
     procfs.switches() at this look, and at the last one."""
     times = now - switched.get(history.pid, now)
     switched[history.pid] = now
-    if _in_a_call(history) and times and not POLLS[0] <= times <= POLLS[1]:
+    if _in_a_call(history) and times and not _spins(history) and not POLLS[0] <= times <= POLLS[1]:
         history.moved = history.changed = history.answered
 
 
@@ -324,6 +324,17 @@ def _in_a_call(history: History) -> bool:
         return False
     frame = history.stack[0]
     return not frame.own and (frame.function == BACKWARD or bool(DISTRIBUTED.search(frame.file)))
+
+
+def _went_on(history: History, since: float | None) -> bool:
+    """Whether it has done anything after it was seen in a call. Of one that spins only another
+    place in its code tells."""
+    return since is not None and (history.stood if _spins(history) else history.moved) > since
+
+
+def _spins(history: History) -> bool:
+    """Whether it waits in torch.distributed.rpc, whose threads use the CPU meanwhile."""
+    return any(RPC in frame.file for frame in history.stack if not frame.own)
 
 
 def _settle(history: History, now: float, patience: float) -> None:

@@ -547,6 +547,12 @@ CASES = (
     ),
     finds(
         "nothing-seen",
+        "remote calls without a step, from outside",
+        over("time", *[replace(IN_RPC, world=0, groups=(), steps=0, quiet=5.0)] * 2),
+        status=UNDECIDED,
+    ),
+    finds(
+        "nothing-seen",
         "waits for who is not watched",
         job(WAITS, WAITS, WAITS),
         status=UNDECIDED,

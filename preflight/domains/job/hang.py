@@ -20,6 +20,9 @@ PLACES = 4
 """That are named of all ranks."""
 
 
+RPC = "/torch/distributed/rpc/"
+
+
 @dataclass(frozen=True, slots=True)
 class Hang:
     """The ranks of a rehearsal by their true numbers. keys: where each was observed."""
@@ -53,7 +56,7 @@ class Hang:
 
     @property
     def distributed(self) -> bool:
-        return any(seen.world > 1 or seen.groups for seen in self.calls.values())
+        return any(seen.world > 1 or seen.groups or in_rpc(seen) for seen in self.calls.values())
 
     def subjects(self, ranks: Iterable[int]) -> tuple[Subject, ...]:
         return tuple(
@@ -88,6 +91,12 @@ class Hang:
         told = [f"{rank_list(ranks)} {place}" for place, ranks in list(there.items())[:PLACES]]
         told += [f"{plural(len(there) - PLACES, 'more place')}"] * (len(there) > PLACES)
         return f" · {', '.join(told)}" if told else ""
+
+
+def in_rpc(seen: Calls) -> bool:
+    """Whether its main thread waits in torch.distributed.rpc, which takes no process group; the
+    threads of that spin while they wait for messages."""
+    return any(RPC in frame.file for frame in seen.stack if not frame.own)
 
 
 def in_new_group(seen: Calls) -> bool:
