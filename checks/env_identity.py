@@ -214,6 +214,7 @@ FINDINGS = {
         means='all ranks, including rank 0, act as clients: "The client socket has timed out"',
         now="unset TORCHELASTIC_USE_AGENT_STORE",
         text="start the ranks with torchrun, or clear its TORCHELASTIC_ variables",
+        explains=(*CHECK.explains, "net.port:agent-store-missing"),
         was=("store-nobody-serves",),
     ),
     "rank-duplicate": FindingType(

@@ -15,7 +15,9 @@ from torch.nn.parallel import DistributedDataParallel
 def meet(store: dist.TCPStore, key: str) -> None:
     store.add(key, 1)
     while store.add(key, 0) != dist.get_world_size():
-        time.sleep(0.01)  # <- here
+        # seen at one line all the time it would be stuck there
+        time.sleep(0.2)  # <- here
+        time.sleep(0.2)  # <- here
 
 
 def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
