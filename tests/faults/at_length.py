@@ -40,6 +40,7 @@ AT_LENGTH = frozenset(
         "a firewall prohibits MASTER_PORT to n2 alone",
         "the master takes 10 new connections a second",
         "n2's own firewall rejects what it sends to MASTER_PORT",
+        "n2's own firewall rejects what it sends to MASTER_PORT, as iptables does",
         "what n2 is told from MASTER_PORT is lost",
         "a sidecar on n2 closes all its connections",
         "an HTTP proxy takes all connections of n2",
