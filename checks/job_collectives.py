@@ -528,7 +528,8 @@ def _locked(hang: Hang) -> Found | None:
 
 
 STANDSTILL_SECONDS, STANDSTILL_STEPS = 15.0, 10
-"""Without a step, when the watch ends: so long, and so many times what a step took before."""
+"""How long the job is without a step when the watch ends: seconds, and steps that would have fitted
+in at the pace before."""
 STANDSTILL_CPU = 0.1
 """Of one CPU, at most, in the last seconds: who polls sleeps most of the time."""
 

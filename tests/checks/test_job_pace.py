@@ -170,7 +170,7 @@ def table(waiting: float = 0.45, **changes: Any) -> dict[str, Any]:
 
 
 def constants(many: int, gradients: int = 6 << 20) -> dict[str, Any]:
-    """Two ranks whose model in DDP has so many MiB of buffers."""
+    """Two ranks whose model in DDP has `many` MiB of buffers."""
     made = SharedBuffers(
         many << 20, gradients, 10, "blocks.0.alibi [1, 4, 768, 768] float32", TOKENS
     )

@@ -70,18 +70,13 @@ def from_stacks(hang: Hang) -> Found | None:
     if not fewer or not told.odd or told.tie:
         told = consensus(sites)
     odd = sorted(int(rank) for ranks in told.odd.values() for rank in ranks)
-    rows: dict[str, list[int]] = {}
-    for rank in sorted(calls, key=lambda r: (r not in odd, r)):
-        rows.setdefault(describe_call(calls[rank]), []).append(rank)
-    said = [f"{rank_list(ranks)}: {call}" for call, ranks in rows.items()]
-    more = f"; and {plural(len(said) - 4, 'other place')}" * (len(said) > 4)
     subjects: tuple[Subject, ...] = hang.subjects(odd)
     if told.tie:
         subjects = (Subject(Kind.JOB, place_of(hang.keys[odd[0]])[0], rank_list(odd)),)
     return Found(
         "collective-mismatch",
         subjects,
-        saw=f"{'; '.join(said[:4])}{more} · by their stacks alone, which tell no numbers",
+        saw=_said(calls, odd),
         expected="one call on all ranks",
         blame=Blame.UNKNOWN if told.tie else None,
         confidence=Confidence.POSSIBLE if told.tie else Confidence.LIKELY,
@@ -98,20 +93,26 @@ def _other_roots(hang: Hang, calls: Mapping[int, Collective]) -> Found | None:
     if len(roots) < len(calls) or len(kinds) > 1 or len({*roots.values()}) < 2:
         return None
     ranks = sorted(calls)
-    rows: dict[str, list[int]] = {}
-    for rank in ranks:
-        rows.setdefault(describe_call(calls[rank]), []).append(rank)
-    said = [f"{rank_list(of)}: {call}" for call, of in list(rows.items())[:4]]
     return Found(
         "collective-mismatch",
         (Subject(Kind.JOB, place_of(hang.keys[ranks[0]])[0], rank_list(ranks)),),
-        saw=f"{'; '.join(said)} · by their stacks alone, which tell no numbers",
+        saw=_said(calls, ranks),
         expected="one src or dst on all ranks",
         blame=Blame.UNKNOWN,
         confidence=Confidence.POSSIBLE,
         alternatives=("one of them is a call ahead, and what it has sent does not arrive",),
         fields={"line": str(calls[ranks[0]].frame or "that line")},
     )
+
+
+def _said(calls: Mapping[int, Collective], first: Sequence[int]) -> str:
+    """Who stands in which call, these ranks first."""
+    rows: dict[str, list[int]] = {}
+    for rank in sorted(calls, key=lambda r: (r not in first, r)):
+        rows.setdefault(describe_call(calls[rank]), []).append(rank)
+    said = [f"{rank_list(ranks)}: {call}" for call, ranks in rows.items()]
+    more = f"; and {plural(len(said) - 4, 'other place')}" * (len(said) > 4)
+    return f"{'; '.join(said[:4])}{more} · by their stacks alone, which tell no numbers"
 
 
 def _call(hang: Hang, rank: int) -> Collective | None:

@@ -68,7 +68,8 @@ SILENT_HOST = f"{DROPS}, or the host is down"
 """Why nobody answers: where the meeting's host is known, it lives."""
 
 OWN_RULE = ("EACCES", "EPERM")
-"""What connect() says of a rule or route of the own node (of IPv6, ICMP may say the first)."""
+"""errno of connect() where a rule or route of this node itself refuses; over IPv6 the first may
+also come from an ICMP message."""
 FIREWALLS = {
     OWN: "a firewall rule of this node for outgoing connections",
     AT_HOST: "a firewall on the host's side",

@@ -1,5 +1,5 @@
-"""Features of all ranks in a contrastive loss: the own part is put back, or the collective carries
-gradients; for a queue and for recall nothing is to be learned."""
+"""Features of all ranks in a contrastive loss: each rank puts its part back, or the collective
+carries gradients; a queue and recall need none."""
 
 import torch
 import torch.distributed as dist
