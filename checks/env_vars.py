@@ -622,7 +622,9 @@ def _judge_switches(
         gpus = plural(settings.gpus, "GPU")
         saw, sure = f"{_assignment(cpu)} · {gpus}", Confidence.LIKELY
         found = _finding(here, "accelerate-on-cpu", cpu, saw, "not set", {"gpus": gpus}, sure)
-        yield found.with_(alternatives=("the job does not use Accelerate, or is meant to",))
+        yield found.with_(
+            alternatives=("the job does not use Accelerate, or is to train on the CPU",)
+        )
     if settings.gpus or settings.amd:
         for variable in watchdogs_off(counts):
             yield _finding(here, "watchdog-off", variable, _assignment(variable), "not set")

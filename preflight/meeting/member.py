@@ -205,8 +205,13 @@ class Attendance:
             self._failed(sock, code)
             return
         keep_icmp(sock, wanted=False)
+        try:
+            own, other = sock.getsockname()[:2], sock.getpeername()[:2]
+        except OSError as error:  # reset meanwhile, or woken by a message that ended nothing
+            self._failed(sock, error.errno or errno.ENOTCONN)
+            return
         # one that connects to a free port of its own range can meet itself
-        if sock.getsockname()[:2] == sock.getpeername()[:2]:
+        if own == other:
             sock.close()
             self._step(error="ECONNREFUSED")
             return

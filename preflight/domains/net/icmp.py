@@ -3,7 +3,7 @@
 A host on which nothing listens answers a SYN with a TCP reset. "Port unreachable" and
 "administratively prohibited" come from a firewall that rejects; connect() has for the first of them
 the same ECONNREFUSED. The kernel keeps the message, with the address of its sender, for who has
-asked for it (ip(7), IP_RECVERR; of TCP since Linux 5.15).
+asked for it (ip(7), IP_RECVERR; of TCP since Linux 5.8, commit 45af29ca761c).
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ PORT, PROHIBITED, HOST, NETWORK = "port", "prohibited", "host", "network"
 CODES = {0: NETWORK, 1: HOST, 3: PORT, 9: PROHIBITED, 10: PROHIBITED, 13: PROHIBITED}
 CODES_V6 = {0: NETWORK, 1: PROHIBITED, 3: HOST, 4: PORT, 5: PROHIBITED, 6: PROHIBITED}
 TYPE, TYPE_V6 = 3, 1
-
 
 REJECTS = (PORT, PROHIBITED)
 """What only a firewall says of a TCP port."""
