@@ -9,6 +9,7 @@ from dataclasses import field
 
 from preflight.frozen import dataclass
 from preflight.model import Mark
+from preflight.strenum import StrEnum
 
 SILENT = "no sign of life"
 """How it begins why somebody was lost of whom nothing was heard any more, not even an end."""
@@ -115,6 +116,15 @@ class Crawl:
     scaled: bool = True
 
 
+class StoreStage(StrEnum):
+    """What an agent waits for before a launcher's own store has told it where they meet."""
+
+    NONE = ""
+    IMPORT = "import"  # of torch, which its client needs
+    CONNECTION = "connection"
+    ANNOUNCEMENT = "announcement"  # of the meeting, by its host
+
+
 @dataclass(frozen=True, slots=True)
 class Roll:
     """What one agent knows of the meeting when it is over with arriving.
@@ -140,6 +150,8 @@ class Roll:
     starved     for how many of them it was ready to go on, and had no CPU
     claim       the name by which an agent of its machine is known that has its ranks
                 (meeting_port.py); `twins`: processes of others that had it when it began
+    store       what this agent was still waiting for where a launcher's own store has to tell it
+                where they meet; empty: it was told, or there is none
     nodes       of the torchrun that is to come, which adds up their ranks; 0: of none such
     crawl       how slowly it could send to the host until it gave it up; None: not known, or not so
     offset      as in Arrival, measured by this agent itself against the host's clock
@@ -176,4 +188,5 @@ class Roll:
     nodes: int = 0
     claim: str = ""
     twins: tuple[int, ...] = ()
+    store: StoreStage = StoreStage.NONE
     marks: tuple[Mark, ...] = field(default=())

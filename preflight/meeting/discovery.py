@@ -17,7 +17,7 @@ from preflight.model import Topology
 from preflight.process.call import Call
 from preflight.process.pool import Returned, Target, Workers
 from preflight.process.servers import LIGHT, TORCH
-from preflight.roster import Roll
+from preflight.roster import Roll, StoreStage
 
 LOOKS_AGAIN = 1.0
 """Seconds between two looks at where a launcher's store says that the meeting is."""
@@ -152,6 +152,8 @@ class Board:
     agent: Agent
     workers: Workers
     _call: Call | None = None
+    _asked: Call | None = None
+    """The last one that was to find the meeting, ended or not."""
     _again: float = 0.0
     _said: tuple[tuple[str, ...], int] | None = None
 
@@ -163,13 +165,26 @@ class Board:
     def look(self) -> None:
         """Read it there; that waits for somebody to write it."""
         self._call = _ask_store(self.agent, self.workers, tasks.find_meeting, {})
+        self._asked = self._call
 
     @property
-    def unanswered(self) -> bool:
-        """Whether no store has answered yet where it is to be."""
-        call = self._call
-        marks = [mark.name for mark in call.marks] if call is not None else []
-        return self._said is None and call is not None and tasks.CONNECTED not in marks
+    def stage(self) -> StoreStage:
+        """How far this agent has come with that store."""
+        if self._said is not None or self._asked is None:
+            return StoreStage.NONE
+        marks = [mark.name for mark in self._asked.marks]
+        if tasks.CONNECTED in marks:
+            return StoreStage.ANNOUNCEMENT
+        return StoreStage.CONNECTION if tasks.CONNECTS in marks else StoreStage.IMPORT
+
+    @property
+    def unanswered(self) -> float:
+        """For how many seconds it has tried to connect to that store, which has not answered yet;
+        before that a worker imports torch, however long it takes."""
+        if self._asked is None or self.stage is not StoreStage.CONNECTION:
+            return 0.0
+        since = next(mark.at for mark in self._asked.marks if mark.name == tasks.CONNECTS)
+        return time.monotonic() - self._asked.began - since
 
     def lead(self, attending: Attendance) -> str:
         """Send a guest to where the meeting is; why that can't be, empty while it can."""

@@ -29,7 +29,7 @@ from preflight.process.call import Call, Told
 from preflight.process.pool import Returned, Workers
 from preflight.process.servers import LIGHT
 from preflight.registry import Loaded
-from preflight.roster import Attempt, Roll
+from preflight.roster import Attempt, Roll, StoreStage
 
 OWN_CALL = 4.0
 """Seconds for which rank 0 tries to reach its own meeting by a translated address."""
@@ -273,6 +273,7 @@ class Company:
         return replace(
             known,
             ladder=self._ladder(attending),
+            store=self._board.stage if attending.reached is None else StoreStage.NONE,
             reached=attending.reached,
             lost=attending.lost,
             crawl=attending.crawl,
@@ -400,17 +401,16 @@ class Company:
         self.hosting = Meeting(self.workers, listeners, self._hello, self.agent.token)
         return True
 
-    def _go_straight(self, attending: Attendance, waited: float) -> None:
+    def _go_straight(self, attending: Attendance) -> None:
         """The variables of a launcher's store may be left over on this node alone: then rank 0's
         agent listens itself where that store should be."""
-        due = self.agent.store and not self._straight and waited >= TAKES_OVER
-        if due and self._board.unanswered:
+        if not self._straight and self._board.unanswered >= TAKES_OVER:
             self._straight = True
             attending.go_to(self.here.ips, self.agent.topology.master_port)
 
     def _ladder(self, attending: Attendance) -> tuple[Attempt, ...]:
         """What came of the way that is to lead there."""
-        if attending.reached is None and self._straight:
+        if attending.reached is None and self._board.stage:
             return ()
         return self._refused if attending.reached is None and self._port else attending.ladder
 
@@ -639,7 +639,7 @@ class Company:
             self._turn(attending, waited)
             if self.hosting is not None:
                 return
-            self._go_straight(attending, waited)
+            self._go_straight(attending)
             if waited >= self.agent.patience / 2:
                 self._leave_neighbours()  # they have as long for ways of their own
             if waited >= self.agent.patience or self._hopeless(attending, waited):
@@ -690,6 +690,8 @@ class Company:
     def _hopeless(self, attending: Attendance, waited: float) -> bool:
         """Somebody else answers at every address, or the port is not to be had here: then nobody of
         ours will come to listen there."""
+        if self._board.stage:
+            return False  # what answers may be the store itself, which has much to do
         found = {a.answer for a in attending.ladder}
         seconds = (TAKEN_HERE if self._failed else ELSEWHERE) + slack(attending.hello.agents)
         hope = {"ours"} if self._failed else {"ours", "", "closed"}  # a proxy may hang up as yet

@@ -138,7 +138,7 @@ class _Place:
     port: int
 
 
-CONNECTED = "key of the meeting"
+CONNECTS, CONNECTED = "TCPStore", "key of the meeting"
 
 
 def _launchers_store(args: Mapping[str, Any], channel: Channel) -> Any:
@@ -147,7 +147,7 @@ def _launchers_store(args: Mapping[str, Any], channel: Channel) -> Any:
 
     import torch.distributed as dist
 
-    channel.mark("TCPStore")
+    channel.mark(CONNECTS)
     timeout = timedelta(seconds=args["seconds"])
     store = dist.TCPStore(args["addr"], args["port_of_store"], is_master=False, timeout=timeout)
     channel.mark(CONNECTED)

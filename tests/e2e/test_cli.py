@@ -361,7 +361,7 @@ def test_a_reader_that_goes_away_is_no_failure(args: str) -> None:
     os.close(read)
     done = preflight(*args.split(), stdout=write)
     os.close(write)
-    assert (done.code, done.err) == (0, "")
+    assert (done.code, done.errors) == (0, "")
 
 
 @pytest.fixture(scope="module")
@@ -426,7 +426,7 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     env: Any = {os.fsdecode(b"NCCL_\xff"): os.fsdecode(b"\xfe\xff"), "MASTER_ADDR": "\udcff"}
     done = preflight(*QUICK, "-o", f"json={tmp_path}/r.json", env=env)
     assert done.code == 3
-    assert done.err == ""
+    assert done.errors == ""
     document = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
     assert document["exit_code"] == 3
     assert preflight("show", f"{tmp_path}/r.json", "--judge").code == 3
@@ -438,7 +438,7 @@ def test_a_locale_that_is_not_utf8(output: str) -> None:
     done = preflight(*QUICK, "-o", output, env=env | {"MASTER_ADDR": "ünï"})
     assert done.code == 3
     assert done.out.isascii()
-    assert done.err == ""
+    assert done.errors == ""
     if output == "json":
         assert done.document["exit_code"] == 3
 
@@ -532,7 +532,7 @@ def test_a_root_that_is_read_only(tmp_path: Path) -> None:
 def test_nothing_below_proc() -> None:
     done = on_odd_machine("mount -t tmpfs none /proc", *QUICK, "-o", "json")
     assert done.code == 4
-    assert done.err == ""
+    assert done.errors == ""
     assert done.findings("host.limits")[0]["code"] == "not-observable"
     assert {f["status"] for f in done.document["findings"]} <= {"undecided", "warn"}
 
@@ -552,7 +552,7 @@ def test_odd_host_names(name: str) -> None:
     setup = f"{sys.executable} -c \"import socket; socket.sethostname('{name}')\""
     done = on_odd_machine(setup, *QUICK, "-o", "json")
     assert done.code in (0, 3, 4), done
-    assert done.err == ""
+    assert done.errors == ""
     assert [n["name"] for n in done.document["world"]["nodes"]] == [name]
     covered = {r["id"]: (r["covered"], r["of"]) for r in done.document["checks"]}
     assert covered["host.limits"] == (1, 1)

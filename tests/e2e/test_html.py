@@ -326,7 +326,7 @@ def longest_task_of_a_bare_table(chromium: Any, folder: Path, rows: int, columns
 def test_run_writes_a_page_that_show_judges_again(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     done = preflight("run", *LIMITS, "--expect", "nofile=1000000000", "-o", f"html={page}")
-    assert (done.code, done.err) == (3, "")
+    assert (done.code, done.errors) == (3, "")
     assert preflight("show", str(page)).out.splitlines()[-3:] == done.out.splitlines()[-3:]
     again = preflight("show", "--judge", str(page), "--expect", "nofile=1", "--config", "/dev/null")
     assert again.code == 0

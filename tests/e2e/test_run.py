@@ -121,7 +121,7 @@ def test_other_commands_just_end(tmp_path: Path) -> None:
     finally:
         os.close(end)
     assert done.code == -signal.SIGINT
-    assert done.err == ""
+    assert done.errors == ""
 
 
 def opened(fifo: Path, within: float = 20.0) -> int:

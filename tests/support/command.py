@@ -5,6 +5,7 @@ planted in it, and what processes of a run are still there."""
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -34,6 +35,9 @@ LIMITS = ("--only", "host.limits")
 """The quickest run that there is: one light check."""
 
 
+PROGRESS = re.compile(r"^ preflight: \d+ s, .*\n", re.MULTILINE)
+
+
 @dataclass(frozen=True)
 class Done:
     """A command that has ended."""
@@ -47,7 +51,12 @@ class Done:
     @property
     def said(self) -> str:
         """The one line of an error."""
-        return self.err.strip()
+        return self.errors.strip()
+
+    @property
+    def errors(self) -> str:
+        """Its standard error without how far it was, which a slow machine sees of a quick run."""
+        return PROGRESS.sub("", self.err)
 
     @property
     def document(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from preflight.model import (
     Status,
     Topology,
 )
-from preflight.roster import GAVE_UP, HALFWAY, Arrival, Attempt, Crawl, Roll, Stranger
+from preflight.roster import GAVE_UP, HALFWAY, Arrival, Attempt, Crawl, Roll, StoreStage, Stranger
 from support.cases import Case, judged, topology
 
 PORT = 29500
@@ -1820,8 +1820,53 @@ NOT_ADMITTED: tuple[Row, ...] = (
     ),
     row(
         "torchrun's store is there, and nothing is announced in it",
-        {"n2": out(2, ladder=(), agent=True, elsewhere=(Probe("10.0.0.1", PORT),))},
+        {
+            "n2": out(
+                2,
+                ladder=(),
+                agent=True,
+                elsewhere=(Probe("10.0.0.1", PORT),),
+                patience=30.0,
+                store=StoreStage.ANNOUNCEMENT,
+            )
+        },
+        "meeting-unannounced",
+        subject="n2",
+        status=Status.MISSING,
+        says=("the agent of rank 0 has written nothing there",),
+    ),
+    row(
+        "torch was not imported in time to ask torchrun's store",
+        {
+            "n2": out(
+                2,
+                ladder=(),
+                agent=True,
+                elsewhere=(Probe("10.0.0.1", PORT),),
+                patience=30.0,
+                store=StoreStage.IMPORT,
+            )
+        },
+        "meeting-unannounced",
+        subject="n2",
+        status=Status.UNDECIDED,
+        sure=Confidence.CERTAIN,
+        says=("torch was not imported",),
+    ),
+    row(
+        "what holds torchrun's port is silent",
+        {
+            "n2": out(
+                2,
+                ladder=(),
+                agent=True,
+                elsewhere=(Probe("10.0.0.1", PORT),),
+                patience=30.0,
+                store=StoreStage.CONNECTION,
+            )
+        },
         "handshake-incomplete",
+        says=("torchrun's store does not answer there",),
     ),
     row(
         "its own filter drops the answers, which come in by another interface",

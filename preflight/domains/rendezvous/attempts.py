@@ -16,7 +16,7 @@ from preflight.frozen import dataclass
 from preflight.humanize import duration, plural
 from preflight.identity.slurm_hosts import ExpectedHost
 from preflight.model import Blame, Command, FindingType, Status
-from preflight.roster import Attempt, Roll
+from preflight.roster import Attempt, Roll, StoreStage
 from preflight.strenum import StrEnum
 
 # what an ICMP message or a rule of one's own needs; nobody answers ARP for 3 s
@@ -203,6 +203,13 @@ def describe_attempt(attempt: Attempt) -> str:
     return f"{host_port(attempt.ip, attempt.port)} {said}{tries}"
 
 
+NOT_TOLD = {
+    StoreStage.IMPORT: "torch was not imported in time",
+    StoreStage.CONNECTION: "torchrun's store does not answer there",
+    StoreStage.ANNOUNCEMENT: "torchrun's store does not name the meeting",
+}
+"""Why an agent that a launcher's store should have sent to the meeting has tried no way."""
+
 ICMP_WORDS = {
     icmp.PORT: "port unreachable",
     icmp.PROHIBITED: "administratively prohibited",
@@ -214,8 +221,8 @@ ICMP_WORDS = {
 def describe_attempts(roll: Roll) -> str:
     """All ways that an agent tried, in order."""
     if not roll.ladder:
-        why = in_words(roll.lookup) or "nothing was tried"
-        return f"{roll.name[:80]!r}: {why[:40]}"
+        why = in_words(roll.lookup) or NOT_TOLD.get(roll.store, "nothing was tried")
+        return f"{roll.name[:80]!r}: {why[:48]}"
     more = len(roll.ladder) - SHOWN
     words = " · ".join(describe_attempt(a) for a in roll.ladder[:SHOWN])
     return f"{words} · {more} more" if more > 0 else words

@@ -29,7 +29,7 @@ from preflight.frozen import dataclass
 from preflight.humanize import duration, parties, plural
 from preflight.model import Blame, Confidence, Found, Kind, Status, Subject, World
 from preflight.nodeset import hostlist
-from preflight.roster import Attempt
+from preflight.roster import Attempt, StoreStage
 
 SHOWN = 4
 
@@ -77,6 +77,8 @@ FIREWALLS = {
 }
 NO_ENDPOINT = "a Service without a ready pod: kube-proxy rejects for it until rank 0's pod is ready"
 
+LATE_THERE = "rank 0's agent still imports torch, which it needs to write there"
+ENDED_THERE = "rank 0's preflight was not started, or has ended"
 MISLEADS = "the NAT rule of this node is stale: it leads to a machine that is not rank 0's"
 DROPS_ECN = (
     "a firewall drops SYNs that ask for ECN, as all of this node do: "
@@ -131,7 +133,7 @@ def _with_ranks(here: Subject, reach: Reach) -> Subject:
 
 def diagnose(world: World[Reach], view: MeetingView | None) -> Iterator[Found]:
     """One finding for all who failed in the same way at the same place."""
-    groups: dict[tuple[str, AttemptOutcome, str, str, str, int], list[NotAdmitted]] = {}
+    groups: dict[tuple[str, AttemptOutcome, str, str, str, str, int], list[NotAdmitted]] = {}
     too_late: list[NotAdmitted] = []
     too_early: list[NotAdmitted] = []
     explained = {here.node for here, _ in orphaned(world, view)}
@@ -148,7 +150,8 @@ def diagnose(world: World[Reach], view: MeetingView | None) -> Iterator[Found]:
             continue
         roll, wrong = one.reach.roll, _right_address(one, world, view)
         code = one.seen_on_the_way(view)
-        key = (wrong, one.way, one.rejecting_side, code, roll.name, roll.port)
+        told = str(roll.store)
+        key = (wrong, one.way, one.rejecting_side, code, told, roll.name, roll.port)
         groups.setdefault(key, []).append(one)
     for (wrong, *_), group in groups.items():
         yield _wrong_address(group, wrong) if wrong else _diagnosis(group, world, view)
@@ -276,6 +279,8 @@ def _diagnosis(
     way, code = first.way, first.seen_on_the_way(view)
     if code == on_the_way.STORE_NOT_SERVED:
         return _store_not_served(group)
+    if code == on_the_way.UNANNOUNCED:
+        return _unannounced(group)
     if code == on_the_way.DATA_LOST:
         return _data_lost(group, world, view)
     if code == on_the_way.REVERSE_PATH:
@@ -391,6 +396,23 @@ def _unserved(nodes: tuple[Subject, ...], reach: Reach, fields: Mapping[str, str
         expected="a torchrun that serves the store, or none of its variables",
         confidence=Confidence.CERTAIN,
         fields=fields,
+    )
+
+
+def _unannounced(group: Sequence[NotAdmitted]) -> Found:
+    """That a worker had no torch in time says nothing of the way to the others."""
+    roll = group[0].reach.roll
+    imports = roll.store is StoreStage.IMPORT
+    announced = "the agent of rank 0 has written nothing there"
+    return Found(
+        on_the_way.UNANNOUNCED,
+        tuple(one.here for one in group),
+        saw=f"{'torch was not imported' if imports else announced} in {duration(roll.waited)}",
+        expected=f"where the agents meet, from torchrun's store, within {duration(roll.patience)}",
+        confidence=Confidence.CERTAIN if imports else Confidence.POSSIBLE,
+        status=Status.UNDECIDED if imports else Status.MISSING,
+        alternatives=() if imports else (LATE_THERE, ENDED_THERE),
+        fields=_fields(group, ""),
     )
 
 

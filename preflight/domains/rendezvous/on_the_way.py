@@ -10,8 +10,8 @@ from __future__ import annotations
 from preflight.domains.net.reverse_path import Detour, detour_of
 from preflight.domains.rendezvous.arrivals import MeetingView
 from preflight.domains.rendezvous.attempts import EXPLAINS, AttemptOutcome, Reach
-from preflight.model import Blame, Command, FindingType
-from preflight.roster import Attempt
+from preflight.model import Blame, Command, FindingType, Status
+from preflight.roster import Attempt, StoreStage
 
 INTERCEPTED, DATA_LOST = "intercepted", "data-lost"
 REFUSED_HERE, DROPPED_HERE = "refused-here", "dropped-here"
@@ -20,6 +20,7 @@ ANSWERS_FILTERED = "answers-filtered"
 NOT_NEIGHBOURS = "arp-unanswered"
 DIVERTED, RETURN_ROUTE = "route-diverted", "return-route-host"
 STORE_NOT_SERVED = "agent-store-missing"
+UNANNOUNCED = "meeting-unannounced"
 SEARCH_DOMAIN, TRANSLATED = "search-domain", "address-translated"
 
 SIDECARS = {15001: "Istio's Envoy", 4140: "Linkerd's proxy", 15006: "Istio's Envoy"}
@@ -245,6 +246,19 @@ FINDINGS = {
         "launcher starts them",
         blame=Blame.JOB,
     ),
+    UNANNOUNCED: FindingType(
+        headline="{at} has not learned from torchrun's store at {name}:{port} where the agents "
+        "meet",
+        who="job author",
+        cause="an import of torch from a slow or cold file system or on a busy machine; a rank 0 "
+        "whose preflight was not started or has ended",
+        means="whether the job's ranks can meet is unknown; they import torch before they connect, "
+        "too",
+        text="wait longer for it: --arrive 120s; see how long the import of torch takes",
+        commands=(Command("time python -c 'import torch'", "this node"),),
+        status=(Status.UNDECIDED, Status.MISSING),
+        blame=Blame.UNKNOWN,
+    ),
 }
 
 
@@ -252,8 +266,11 @@ def seen_on_the_way(
     way: AttemptOutcome, attempt: Attempt | None, reach: Reach, view: MeetingView | None
 ) -> str:
     """The code of what else is known of an agent that did not get in; empty: nothing more."""
+    if attempt is None and reach.agent and nobody_serves(reach):
+        return STORE_NOT_SERVED
     if attempt is None:
-        return STORE_NOT_SERVED if reach.agent and nobody_serves(reach) else ""
+        unasked = (StoreStage.IMPORT, StoreStage.ANNOUNCEMENT)
+        return UNANNOUNCED if reach.roll.store in unasked else ""
     if way is AttemptOutcome.UNCLEAR and attempt.answer == "ours" and attempt.unacked:
         return DATA_LOST
     if way is AttemptOutcome.NOT_OURS and _listens_everywhere(reach, attempt.ip):

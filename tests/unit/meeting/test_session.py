@@ -6,17 +6,21 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from preflight.check import Stage
-from preflight.meeting import handshake, member, session
+from preflight.meeting import discovery, handshake, member, session, tasks
 from preflight.meeting.coordinator import Meeting
 from preflight.meeting.discovery import Agent, Whereabouts
 from preflight.meeting.member import Attendance
 from preflight.meeting.session import Company
 from preflight.model import Node, Topology
-from preflight.process.pool import Workers
+from preflight.process.pool import Target, Workers
+from preflight.process.servers import LIGHT
+from preflight.process.worker import Channel
+from preflight.roster import StoreStage
 
 
 @pytest.fixture
@@ -122,7 +126,7 @@ def held() -> Iterator[int]:
 def test_nodes_of_a_torchrun_meet_beside_a_port_that_is_taken(
     loop: Workers, held: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(member, "BANNER_SECONDS", 0.2)
+    monkeypatch.setattr(member, "BANNER_SECONDS", 0.1)
     host = torchrun(loop, held, 0)
     host.open()
     assert host.hosting is None, "one of ours may have the port already"
@@ -151,3 +155,44 @@ def test_other_launchers_meet_at_their_port_only(loop: Workers, held: int) -> No
     assert made.hosting is None
     assert made.roll.failed == "EADDRINUSE"
     made.close()
+
+
+def imports(args: Any, channel: Channel, preloaded: object) -> None:
+    """A worker that has no torch yet, however long that takes."""
+    time.sleep(30.0)
+
+
+def connects(args: Any, channel: Channel, preloaded: object) -> None:
+    """A client of a store that is too busy to answer."""
+    channel.mark(tasks.CONNECTS)
+    time.sleep(30.0)
+
+
+@pytest.mark.parametrize(
+    ("asks", "stage"), [(imports, StoreStage.IMPORT), (connects, StoreStage.CONNECTION)]
+)
+def test_a_launchers_store_is_waited_for(
+    loop: Workers, held: int, asks: Target, stage: StoreStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is silent at MASTER_PORT meanwhile is that store; once it took 2 s, all gave up."""
+    monkeypatch.setattr(session, "TAKES_OVER", 0.1)
+    monkeypatch.setattr(session, "ELSEWHERE", 0.2)
+    monkeypatch.setattr(member, "BANNER_SECONDS", 0.1)
+    monkeypatch.setattr(discovery, "TORCH", LIGHT)
+    monkeypatch.setattr(tasks, "find_meeting", asks)
+    loop.fork(LIGHT)
+    one = torchrun(loop, held, 1)
+    one.agent.store, one.agent.nodes = True, 0
+    one._go_as_guest()
+    dialled = False
+    until = time.monotonic() + 1.5
+    while time.monotonic() < until:
+        one.tend("")
+        dialled = dialled or bool(one.attending and one.attending.ladder)
+        for _ in loop.run(time.monotonic() + 0.02):
+            pass
+    assert one.gone == ""
+    assert one.roll.store is stage
+    assert one.roll.ladder == ()
+    assert dialled is (stage is StoreStage.CONNECTION)
+    one.close()
