@@ -303,8 +303,8 @@ def test_rank_0_comes_after_a_neighbour_that_has_opened_the_meeting(inside: Sequ
 
 
 def test_an_agent_of_another_job_is_turned_away_with_a_word(lab: Lab) -> None:
-    commands = everywhere("-o", "json", "--arrive", "2s", SLURM_JOB_ID="1001")
-    commands["n3"] = preflight(2, "-o", "json", "--arrive", "2s", SLURM_JOB_ID="1002")
+    commands = everywhere("-o", "json", "--arrive", "4s", SLURM_JOB_ID="1001")
+    commands["n3"] = preflight(2, "-o", "json", "--arrive", "4s", SLURM_JOB_ID="1002")
     ended = lab.run_all(commands, timeout=ENDS_SECONDS)
     assert codes(ended) == {"n1": 5, "n2": 5, "n3": 3}
     assert "missing rdzv.reach absent [rank 2]" in says(ended["n1"])

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from support import large, pages, rehearsed_worlds, scenarios
 from support.command import LIMITS, preflight
+from support.pace import slower
 from support.rendezvous_cases import came, hosting
 
 from preflight.baseline.diff import difference
@@ -287,12 +288,16 @@ def test_512_nodes_are_written_opened_and_sorted_in_time(chromium: Any, tmp_path
     html.render(scenarios.judged("healthy"))
     began = time.process_time()
     text = html.render(report)
-    assert time.process_time() - began < 2.0 * SLACK
+    assert time.process_time() - began < 2.0 * SLACK * slower()
     assert len(text) < 1_500_000
-    tries = [opened(chromium, tmp_path, text) for _ in range(3)]  # the machine has other work, too
-    bare = min(longest_task_of_a_bare_table(chromium, tmp_path, 512, 36) for _ in range(3))
-    assert min(paint for paint, _ in tries) < 6 * max(bare, 100)
-    assert min(longest for _, longest in tries) < 3.5 * max(bare, 50)
+    bare = paint = longest = float("inf")
+    for _ in range(3):  # the machine has other work, too
+        bare = min(bare, longest_task_of_a_bare_table(chromium, tmp_path, 512, 36))
+        times = opened(chromium, tmp_path, text)
+        paint, longest = min(paint, times[0]), min(longest, times[1])
+        if paint < 6 * max(bare, 100) and longest < 3.5 * max(bare, 50):
+            return
+    pytest.fail(f"paint {paint:.0f} ms, longest task {longest:.0f} ms, a bare table {bare:.0f} ms")
 
 
 def opened(chromium: Any, folder: Path, text: str) -> tuple[float, float]:

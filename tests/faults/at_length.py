@@ -16,6 +16,23 @@ F = TypeVar("F", bound=Named)
 
 AT_LENGTH = frozenset(
     {
+        "window scaling is stripped from what n3 is answered",
+        "all open ports 50000-51000 alone, and n2 has the kernel's range",
+        "n3 has n2's MAC address, and the switch sends all frames for it to n3",
+        "a NAT rule of n3 leads from rank 0's address to one that nobody has",
+        "a node takes 40 connections in all, and resets more",
+        "one node has another release of torch",
+        "n3 asks for ECN, and a firewall drops SYNs that do",
+        "net.core.somaxconn is 4 on rank 0's node, and what is more is reset",
+        "ARP of n2 does not arrive at rank 0's node, which n3 reaches",
+        "one node has no ib0 at all",
+        "n3's two NICs are swapped in a world of IPv6, and Gloo takes eth0",
+        "an nccl.conf is left on one of three nodes with GPUs",
+        "WORLD_SIZE of an earlier job, of three ranks",
+        "prohibit route from n2 to MASTER_ADDR",
+        "one node's own name is 127.0.1.1, in 192.168",
+        "one node has another NCCL_ALGO",
+        "one node speaks IPv6 alone, and the first one both",
         # one machine
         "n3 starts torchrun without --rdzv-backend",
         "GSP of a GPU does not answer, and NVML hangs",
@@ -276,6 +293,30 @@ AT_LENGTH = frozenset(
 )
 
 
+QUICK_AT_LENGTH = frozenset(
+    {
+        "a DGX Station whose display card the mask leaves out",
+        "NVLink lanes that tell their speeds, a harmless registry key, Tree for all-reduce alone",
+        "10,000 variables",
+        "two display cards beside two H100, as many as ranks",
+        "a port whose cable was reseated, with the errors of that moment",
+        "8 ports of InfiniBand",
+        "a PMIX_RANK left over in the shell",
+        "a MIG device that a driver does not tell the names of",
+        "an exact NCCL_IB_HCA beside a storage HCA",
+        "another libnccl.so.2 lies on LD_LIBRARY_PATH",
+        "a cluster's 66 variables",
+        "two HCAs for storage of the same make, slower, beside one for each GPU",
+        "a box of two models of GPUs",
+        "a queue's 20 GiB of address space, without GPUs",
+        "some corrected memory errors on one GPU of four",
+        "the kernel overcommits, and has promised more than there is",
+        "limits that others have as well: no core files, 8 MiB of stack, a month of CPU time",
+    }
+)
+"""Healthy machines that `make faults` looks at as well, and the tests do not: another one of the
+tests is of their kind."""
+
 STANDARD_AT_LENGTH = frozenset(
     {
         # nothing in them that a rank could meet, which a quick run does not
@@ -328,6 +369,21 @@ level, too."""
 
 HEALTHY_AT_LENGTH = frozenset(
     {
+        "tasks of srun with a GPU's mask each",
+        "tasks of srun with masks that are turned for whoever takes the first GPU",
+        "MASTER_ADDR is a service's address, and rank 0 reaches itself by it",
+        "the second interface, MASTER_ADDR the name on the first",
+        "a number of MASTER_ADDR begins with a 0 that changes nothing",
+        "no machine scales windows",
+        "an operator of Kubernetes counts pods in RANK and WORLD_SIZE",
+        "a proxy for the web on one of them",
+        "two machines with four ranks each",
+        "n3 asks for ECN, and all lets it pass",
+        "Slurm's variables",
+        "a partition of InfiniBand for each rail, on both nodes the same",
+        "docker0 has one MAC address on all",
+        "a token of the job on all",
+        "names are in DNS only",
         "0.1 % is lost on one",
         "a torchrun of c10d in a job of SLURM, at the second node",
         "rules that count connections to MASTER_PORT, and let 64 pass",

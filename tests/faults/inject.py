@@ -14,6 +14,7 @@ from typing import Any
 
 from lab import cgroup
 from lab.host import ENVIRONMENT, Ended, Lab, Machine, missing
+from support.pace import slower
 
 HERE = Path(__file__).parent
 SABOTAGE = str(HERE / "sabotage")
@@ -206,7 +207,7 @@ def judge(fault: Fault, outcome: Outcome) -> Verdict:
     code, problems = outcome.ended.code, []
     if code != fault.exit:
         problems.append(f"exit code {code}, not {fault.exit}: {outcome.ended.err[-1000:]}")
-    if outcome.ended.seconds > fault.seconds:
+    if outcome.ended.seconds > fault.seconds * slower():
         problems.append(f"took {outcome.ended.seconds:.1f} s, not {fault.seconds:g}")
     if not fault.code:
         rows = outcome.report.get("checks", ())

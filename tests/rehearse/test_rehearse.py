@@ -26,6 +26,9 @@ machine with nothing else to do; as many times longer as there are processes for
 BUSY = 2.0
 """There is always another rehearsal beside this one, and another test beside both."""
 
+CROWDED = 4.0
+"""Processes that want a CPU for each of them, from which on no rehearsal starts before its turn."""
+
 
 @cache
 def _pool() -> ThreadPoolExecutor:
@@ -44,11 +47,12 @@ def _begin(row: Row) -> Future[Told]:
 @pytest.fixture
 def told(row: Row, following: pytest.Item | None) -> Told:
     """What came of the row. The next test's rehearsal starts meanwhile: most of the time of one is
-    waiting."""
+    waiting. On a machine that has no CPU left it would only keep this one from its own."""
     begun = _begin(row)
     spec = getattr(following, "callspec", None)
     coming = spec.params.get("row") if spec is not None else None
-    if isinstance(coming, Row) and not missing(coming):
+    free = os.getloadavg()[0] < CROWDED * (os.cpu_count() or 1)
+    if isinstance(coming, Row) and not missing(coming) and free:
         _begin(coming)
     return begun.result()
 

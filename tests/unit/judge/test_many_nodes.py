@@ -10,6 +10,7 @@ import tracemalloc
 
 import pytest
 from support.command import REPOSITORY
+from support.pace import slower
 from support.scenarios import catalogue
 
 from preflight.engine.agent import without_collector
@@ -78,7 +79,7 @@ def test_a_node_costs_as_much_cpu_among_2048_as_among_256() -> None:
         for nodes in (256, 2048)
     )
     assert many < MORE * few, f"{many / few:.2f} times"
-    assert many < EACH, f"{1000 * many:.2f} ms a node"
+    assert many < EACH * slower(), f"{1000 * many:.2f} ms a node"
 
 
 @pytest.mark.slow
@@ -86,12 +87,12 @@ def test_a_node_costs_as_much_cpu_among_2048_as_among_256() -> None:
 def test_a_node_costs_no_more_cpu_where_one_is_absent_or_double(planted: dict[str, int]) -> None:
     """Then five checks are blocked on all others, too."""
     each = took(simulated.observed(simulated.Simulated(1024, **planted)), *CHECKS) / 1024
-    assert each < EACH, f"{1000 * each:.2f} ms a node"
+    assert each < EACH * slower(), f"{1000 * each:.2f} ms a node"
 
 
 @pytest.mark.slow
-def test_a_node_takes_as_much_memory_among_512_as_among_64() -> None:
-    few, many = (most_memory(nodes) / nodes for nodes in (64, 512))
+def test_a_node_takes_as_much_memory_among_256_as_among_64() -> None:
+    few, many = (most_memory(nodes) / nodes for nodes in (64, 256))
     assert many < MORE * few, f"{many / few:.2f} times"
 
 
