@@ -36,6 +36,8 @@ OWN_CALL = 4.0
 TAKES_OVER = 2.0
 """Seconds for which nobody has listened at MASTER_ADDR before its own machine's agent does, though
 it has not rank 0; half of its patience where the launcher starts rank 0 on this machine, too."""
+STORE_SILENT = 1.0
+"""Seconds for which a client of a launcher's store has had no answer, which takes milliseconds."""
 ELSEWHERE = 8.0
 TAKEN_HERE = 4.0
 """Seconds for which an agent goes on trying when all that answers is somebody else; and when it is
@@ -404,7 +406,7 @@ class Company:
     def _go_straight(self, attending: Attendance) -> None:
         """The variables of a launcher's store may be left over on this node alone: then rank 0's
         agent listens itself where that store should be."""
-        if not self._straight and self._board.unanswered >= TAKES_OVER:
+        if not self._straight and self._board.unanswered >= STORE_SILENT:
             self._straight = True
             attending.go_to(self.here.ips, self.agent.topology.master_port)
 

@@ -175,7 +175,7 @@ def test_a_launchers_store_is_waited_for(
     loop: Workers, held: int, asks: Target, stage: StoreStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is silent at MASTER_PORT meanwhile is that store; once it took 2 s, all gave up."""
-    monkeypatch.setattr(session, "TAKES_OVER", 0.1)
+    monkeypatch.setattr(session, "STORE_SILENT", 0.1)
     monkeypatch.setattr(session, "ELSEWHERE", 0.2)
     monkeypatch.setattr(member, "BANNER_SECONDS", 0.1)
     monkeypatch.setattr(discovery, "TORCH", LIGHT)

@@ -332,7 +332,7 @@ here()
     try:
         told: dict[str, Any] = {}
         until = time.monotonic() + 50
-        while not told.get("loader", {}).get("exhausted") and time.monotonic() < until:
+        while not (told.get("loader") or {}).get("exhausted") and time.monotonic() < until:
             time.sleep(0.2)
             paths = {process.pid: str(folder / f"{process.pid}.sock")}
             told = client.ask_responders(paths, "pulse", 2.0).get(process.pid, {})
