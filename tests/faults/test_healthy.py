@@ -8,8 +8,8 @@ import pytest
 from faults import computing, torch_builds
 from faults.at_length import QUICK_AT_LENGTH, STANDARD_AT_LENGTH
 from faults.healthy import TIMES, VARIANTS
-from faults.inject import Fault, Outcome, lacking, line, run
-from lab.host import Lab, Machine
+from faults.inject import SABOTAGE, Fault, Outcome, lacking, line, run
+from lab.host import ENVIRONMENT, Lab, Machine
 
 
 def assert_ready(outcome: Outcome) -> None:
@@ -66,17 +66,22 @@ def test_gpus_that_compute_and_copy(variant: Fault) -> None:
 @pytest.mark.torch
 @pytest.mark.parametrize(
     "setup",
-    ["", "sed -i s/10.77.0.1/127.0.1.1/ /etc/hosts"],
-    ids=["plain", "own name is 127.0.1.1"],
+    [
+        "sed -i s/10.77.0.1/127.0.1.1/ /etc/hosts",
+        f"mkdir lib; sed s/21/5/ {SABOTAGE}/slow_torch.py >lib/sitecustomize.py",
+    ],
+    ids=["own name is 127.0.1.1", "import torch takes 5 s"],
 )
 def test_once_a_rank_under_torchrun(setup: str) -> None:
-    """The agents of all ranks meet through torchrun's own store."""
+    """The agents of all ranks meet through torchrun's own store, which a worker asks that has
+    imported torch: until then its port is no stranger's."""
     if why := lacking(VARIANTS[0]):
         pytest.skip(why)
     torchrun = ["torchrun", "--nproc-per-node", "2", "--no-python", "preflight", "run", "-q"]
     with Lab(Machine(setup=setup)) as lab:
-        quick = lab["n1"].run([*torchrun, "--level", "quick"], timeout=60)
-        whole = lab["n1"].run(torchrun, timeout=90)
+        env = {**ENVIRONMENT, "PYTHONPATH": f"{lab['n1'].scratch}/lib"}
+        quick = lab["n1"].run([*torchrun, "--level", "quick"], env=env, timeout=60)
+        whole = lab["n1"].run(torchrun, env=env, timeout=90)
     assert quick.code == 0, quick.out + quick.err[-2000:]
     assert whole.code == 0, whole.out + whole.err[-2000:]
     assert " READY" in whole.out
