@@ -630,6 +630,7 @@ class Company:
 
     def _attend(self, attending: Attendance) -> None:
         if attending.reached is None and (why := self._board.lead(attending)):
+            self._waited = time.monotonic() - self.began
             self._leave(why)
             return
         attending.tend()

@@ -152,6 +152,12 @@ def out(node: int, *ladder: Attempt, **changes: Any) -> Reach:
     return guest(node, *ladder, **({"reached": None, "waited": 30.0} | changes))
 
 
+def asks_store(stage: StoreStage) -> dict[str, Reach]:
+    """An agent that torchrun's store, which is there, should have told where they meet."""
+    there = (Probe("10.0.0.1", PORT),)
+    return {"n2": out(2, ladder=(), agent=True, elsewhere=there, patience=30.0, store=stage)}
+
+
 def nodes(*numbers: int, size: int = 8, **changes: Any) -> Topology:
     """The nodes that met, two ranks each."""
     made = tuple(Node(f"n{n}", ranks_of(n), f"10.0.0.{n}") for n in numbers)
@@ -1820,16 +1826,7 @@ NOT_ADMITTED: tuple[Row, ...] = (
     ),
     row(
         "torchrun's store is there, and nothing is announced in it",
-        {
-            "n2": out(
-                2,
-                ladder=(),
-                agent=True,
-                elsewhere=(Probe("10.0.0.1", PORT),),
-                patience=30.0,
-                store=StoreStage.ANNOUNCEMENT,
-            )
-        },
+        asks_store(StoreStage.ANNOUNCEMENT),
         "meeting-unannounced",
         subject="n2",
         status=Status.MISSING,
@@ -1837,16 +1834,7 @@ NOT_ADMITTED: tuple[Row, ...] = (
     ),
     row(
         "torch was not imported in time to ask torchrun's store",
-        {
-            "n2": out(
-                2,
-                ladder=(),
-                agent=True,
-                elsewhere=(Probe("10.0.0.1", PORT),),
-                patience=30.0,
-                store=StoreStage.IMPORT,
-            )
-        },
+        asks_store(StoreStage.IMPORT),
         "meeting-unannounced",
         subject="n2",
         status=Status.UNDECIDED,
@@ -1855,16 +1843,7 @@ NOT_ADMITTED: tuple[Row, ...] = (
     ),
     row(
         "what holds torchrun's port is silent",
-        {
-            "n2": out(
-                2,
-                ladder=(),
-                agent=True,
-                elsewhere=(Probe("10.0.0.1", PORT),),
-                patience=30.0,
-                store=StoreStage.CONNECTION,
-            )
-        },
+        asks_store(StoreStage.CONNECTION),
         "handshake-incomplete",
         says=("torchrun's store does not answer there",),
     ),

@@ -407,7 +407,7 @@ def _unannounced(group: Sequence[NotAdmitted]) -> Found:
     return Found(
         on_the_way.UNANNOUNCED,
         tuple(one.here for one in group),
-        saw=f"{'torch was not imported' if imports else announced} in {duration(roll.waited)}",
+        saw=f"{'torch was not imported' if imports else announced} within {duration(roll.waited)}",
         expected=f"where the agents meet, from torchrun's store, within {duration(roll.patience)}",
         confidence=Confidence.CERTAIN if imports else Confidence.POSSIBLE,
         status=Status.UNDECIDED if imports else Status.MISSING,

@@ -162,6 +162,11 @@ def imports(args: Any, channel: Channel, preloaded: object) -> None:
     time.sleep(30.0)
 
 
+def fails(args: Any, channel: Channel, preloaded: object) -> None:
+    """A worker that has no torch, and never will."""
+    raise ModuleNotFoundError("No module named 'torch'")
+
+
 def connects(args: Any, channel: Channel, preloaded: object) -> None:
     """A client of a store that is too busy to answer."""
     channel.mark(tasks.CONNECTS)
@@ -195,4 +200,25 @@ def test_a_launchers_store_is_waited_for(
     assert one.roll.store is stage
     assert one.roll.ladder == ()
     assert dialled is (stage is StoreStage.CONNECTION)
+    one.close()
+
+
+def test_how_long_it_was_waited_for_is_known(
+    loop: Workers, held: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the worker that should ask it ends without an answer: no torch can be had."""
+    monkeypatch.setattr(discovery, "TORCH", LIGHT)
+    monkeypatch.setattr(tasks, "find_meeting", fails)
+    loop.fork(LIGHT)
+    one = torchrun(loop, held, 1)
+    one.agent.store, one.agent.nodes = True, 0
+    one._go_as_guest()
+    until = time.monotonic() + 10.0
+    while not one.gone and time.monotonic() < until:
+        one.tend("")
+        for _ in loop.run(time.monotonic() + 0.02):
+            pass
+    assert one.gone
+    assert (one.roll.store, one.roll.ladder) == (StoreStage.IMPORT, ())
+    assert 0.0 < one.roll.waited < 10.0
     one.close()
