@@ -31,7 +31,7 @@ def python() -> Path:
     return found
 
 
-@pytest.mark.parametrize("name", ["op_differs"])
+@pytest.mark.parametrize("name", ["op_differs", "order_swapped"])
 def test_the_culprit_is_named(name: str, python: Path) -> None:
     row = BY_NAME[name]
     told = rehearse(row, python)

@@ -150,8 +150,8 @@ def diagnose(world: World[Reach], view: MeetingView | None) -> Iterator[Found]:
             continue
         roll, wrong = one.reach.roll, _right_address(one, world, view)
         code = one.seen_on_the_way(view)
-        told = str(roll.store)
-        key = (wrong, one.way, one.rejecting_side, code, told, roll.name, roll.port)
+        waits_for = str(roll.store)
+        key = (wrong, one.way, one.rejecting_side, code, waits_for, roll.name, roll.port)
         groups.setdefault(key, []).append(one)
     for (wrong, *_), group in groups.items():
         yield _wrong_address(group, wrong) if wrong else _diagnosis(group, world, view)

@@ -254,7 +254,8 @@ FINDINGS = {
         "whose preflight was not started or has ended",
         means="whether the job's ranks can meet is unknown; they import torch before they connect, "
         "too",
-        text="wait longer for it: --arrive 120s; see how long the import of torch takes",
+        text="wait longer, as with --arrive 60s; check that rank 0's preflight has started, and "
+        "how long the import of torch takes",
         commands=(Command("time python -c 'import torch'", "this node"),),
         status=(Status.UNDECIDED, Status.MISSING),
         blame=Blame.UNKNOWN,

@@ -91,8 +91,8 @@ def test_a_node_costs_no_more_cpu_where_one_is_absent_or_double(planted: dict[st
 
 
 @pytest.mark.slow
-def test_a_node_takes_as_much_memory_among_256_as_among_64() -> None:
-    few, many = (most_memory(nodes) / nodes for nodes in (64, 256))
+def test_a_node_takes_as_much_memory_among_512_as_among_64() -> None:
+    few, many = (most_memory(nodes) / nodes for nodes in (64, 512))
     assert many < MORE * few, f"{many / few:.2f} times"
 
 

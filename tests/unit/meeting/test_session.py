@@ -105,6 +105,15 @@ def torchrun(loop: Workers, port: int, node: int) -> Company:
     return made
 
 
+def rounds(loop: Workers, seconds: float) -> Iterator[None]:
+    """Again and again for so long, with what workers and peers have said in between."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        yield
+        for _ in loop.run(time.monotonic() + 0.02):
+            pass
+
+
 @pytest.fixture
 def held() -> Iterator[int]:
     """A port at which something accepts and says nothing, below one that is free."""
@@ -126,19 +135,18 @@ def held() -> Iterator[int]:
 def test_nodes_of_a_torchrun_meet_beside_a_port_that_is_taken(
     loop: Workers, held: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(member, "BANNER_SECONDS", 0.1)
+    monkeypatch.setattr(member, "BANNER_SECONDS", 0.2)
     host = torchrun(loop, held, 0)
     host.open()
     assert host.hosting is None, "one of ours may have the port already"
     one = torchrun(loop, held, 1)
     one._go_as_guest()
-    until = time.monotonic() + 20.0
-    while not (host.assembled and one.assembled) and time.monotonic() < until:
+    for _ in rounds(loop, 20.0):
         for company in (host, one):
             company.tend("")
             company.finished(Stage.MACHINE)
-        for _ in loop.run(time.monotonic() + 0.02):
-            pass
+        if host.assembled and one.assembled:
+            break
     assert host.hosting is not None
     assert one.gone == host.roll.failed == ""
     assert {c.placed(c.agent.topology).master_port for c in (host, one)} == {held + 1}
@@ -173,6 +181,19 @@ def connects(args: Any, channel: Channel, preloaded: object) -> None:
     time.sleep(30.0)
 
 
+def below_torchrun(
+    loop: Workers, port: int, asks: Target, monkeypatch: pytest.MonkeyPatch
+) -> Company:
+    """A guest that is to learn from torchrun's store at this port where the meeting is."""
+    monkeypatch.setattr(discovery, "TORCH", LIGHT)
+    monkeypatch.setattr(tasks, "find_meeting", asks)
+    loop.fork(LIGHT)
+    made = torchrun(loop, port, 1)
+    made.agent.store, made.agent.nodes = True, 0
+    made._go_as_guest()
+    return made
+
+
 @pytest.mark.parametrize(
     ("asks", "stage"), [(imports, StoreStage.IMPORT), (connects, StoreStage.CONNECTION)]
 )
@@ -183,19 +204,11 @@ def test_a_launchers_store_is_waited_for(
     monkeypatch.setattr(session, "STORE_SILENT", 0.1)
     monkeypatch.setattr(session, "ELSEWHERE", 0.2)
     monkeypatch.setattr(member, "BANNER_SECONDS", 0.1)
-    monkeypatch.setattr(discovery, "TORCH", LIGHT)
-    monkeypatch.setattr(tasks, "find_meeting", asks)
-    loop.fork(LIGHT)
-    one = torchrun(loop, held, 1)
-    one.agent.store, one.agent.nodes = True, 0
-    one._go_as_guest()
+    one = below_torchrun(loop, held, asks, monkeypatch)
     dialled = False
-    until = time.monotonic() + 1.5
-    while time.monotonic() < until:
+    for _ in rounds(loop, 1.5):
         one.tend("")
         dialled = dialled or bool(one.attending and one.attending.ladder)
-        for _ in loop.run(time.monotonic() + 0.02):
-            pass
     assert one.gone == ""
     assert one.roll.store is stage
     assert one.roll.ladder == ()
@@ -207,17 +220,11 @@ def test_how_long_it_was_waited_for_is_known(
     loop: Workers, held: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the worker that should ask it ends without an answer: no torch can be had."""
-    monkeypatch.setattr(discovery, "TORCH", LIGHT)
-    monkeypatch.setattr(tasks, "find_meeting", fails)
-    loop.fork(LIGHT)
-    one = torchrun(loop, held, 1)
-    one.agent.store, one.agent.nodes = True, 0
-    one._go_as_guest()
-    until = time.monotonic() + 10.0
-    while not one.gone and time.monotonic() < until:
+    one = below_torchrun(loop, held, fails, monkeypatch)
+    for _ in rounds(loop, 10.0):
         one.tend("")
-        for _ in loop.run(time.monotonic() + 0.02):
-            pass
+        if one.gone:
+            break
     assert one.gone
     assert (one.roll.store, one.roll.ladder) == (StoreStage.IMPORT, ())
     assert 0.0 < one.roll.waited < 10.0
