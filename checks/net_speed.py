@@ -19,7 +19,8 @@ Warns if     one node sends or receives at less than 40 % of the rate of the oth
              2 % retransmitted
 Undecided    a node exchanged no data with any partner
 Not covered  RDMA and NVLink (world.bandwidth); a switch that is slow under full load only; links
-             faster than 8 Gbit/s, where one TCP stream measures the CPU
+             faster than 8 Gbit/s, where one TCP stream measures the CPU; the rate between nodes
+             with round trips of over 25 ms, where TCP takes longer than we measure to get fast
 Seen as      no error at all: every step of every rank takes as long as on the slowest node
 """
 
@@ -597,7 +598,8 @@ def measured(world: World[Speed]) -> Measured:
     rates = [r.rate for r in seen.rates.values()]
     done, planned = speeds.measured_pairs(seen), sum(len(made) for made in plan)
     text = f"{count} nodes in {plural(len(plan), 'round')}: {done} of {plural(planned, 'pair')} · "
-    text += _describe_range(rates)
+    far = all(rate.far for rate in seen.rates.values())
+    text += "too far apart for a rate" if far else _describe_range(rates)
     values = {
         "pairs": done,
         "bytes_per_s": {f"{a}->{b}": r.rate for (a, b), r in seen.rates.items()},

@@ -309,7 +309,7 @@ def test_who_starts_and_ends_processes() -> None:
     used: dict[str, set[str]] = {}
     for name, tree in product().trees.items():
         for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "os":
+            if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "os":
                 used.setdefault(node.attr, set()).add(name.removeprefix("preflight."))
     # fs_probe: in a worker, a child for each place that may be on a dead file system;
     # group_signals: one in the process group of the rehearsed command

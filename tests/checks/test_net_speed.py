@@ -135,6 +135,11 @@ FAIL = Status.FAIL
 LATENCY, LOST, BLIND = "latency-high", "packets-lost", "not-measured"
 WARN = Status.WARN
 
+
+def slow_and_far(trip: float) -> dict[str, Any]:
+    return fabric(3, lambda a, b: burst(0.02), lambda a, b: trip)
+
+
 CASES = (
     *(case(f"{n} nodes, alike", n, fabric(n)) for n in (2, 3, 4, 5, 8, 9, 33)),
     case("one node", 1, {"n0": Missing(Cause.NOT_APPLICABLE)}),
@@ -156,6 +161,8 @@ CASES = (
     ),
     case("0.9 ms", 4, fabric(4, trip=lambda a, b: 0.0009 if 2 in (a, b) else FINE_TRIP)),
     case("all are far", 4, fabric(4, trip=lambda a, b: 0.03)),
+    case("far, and slow for TCP's start", 3, slow_and_far(0.03)),
+    case("slow, and not that far", 3, slow_and_far(0.02), "speed-low", WARN, subject="n0->n1"),
     case("all lose a little", 4, every(4, burst(5, lost=0.01))),
     case("all lose more", 4, every(4, burst(5, lost=0.03)), "packets-lost", WARN, subject="n0->n1"),
     case("two that lose", 2, every(2, burst(5, lost=0.03)), "packets-lost", WARN, subject="n0->n1"),
@@ -445,6 +452,8 @@ def test_what_is_measured() -> None:
     part = fabric(4, lambda a, b: None if 1 in (a, b) else FINE)
     assert text(4, part).startswith("4 nodes in 3 rounds: 3 of 6 pairs · 9.4 Gbit/s")
     assert text(2, fabric(2, slow_out(1))).startswith("2 nodes in 1 round: 1 of 1 pair · 940 Mbit")
+    far = "3 nodes in 3 rounds: 3 of 3 pairs · too far apart for a rate · latency 30 ms"
+    assert text(3, slow_and_far(0.03)) == far
 
 
 # --- observed between threads that stand for nodes ---

@@ -519,6 +519,7 @@ WORLDS = (
         breaks=dict.fromkeys(THREE, (forget_idle(86400),)),
     ),
     healthy("20 ms from anyone to anyone", breaks=dict.fromkeys(THREE, (delay(5),))),
+    healthy("50 ms from anyone to anyone", breaks=dict.fromkeys(THREE, (delay(12.5),))),
     healthy("a token of the job on all", env={"PREFLIGHT_TOKEN": "only-for-this-job"}),
     healthy("another MASTER_PORT", env={"MASTER_PORT": "12345"}),
     healthy(

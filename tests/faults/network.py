@@ -829,6 +829,12 @@ WIRES = (
         breaks={"n2": [rate(20)]},
     ),
     speed(
+        "20 ms and 20 Mbit/s from anyone to anyone",
+        "speed-low",
+        "n1->n2",
+        breaks=dict.fromkeys(THREE, (delay(5), rate(20))),
+    ),
+    speed(
         "n2 is 60 ms away",
         "latency-high",
         "n2",

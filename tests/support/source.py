@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -132,6 +132,11 @@ class Module:
                 self.defined[name] = statement
 
     @cached_property
+    def _inside(self) -> Mapping[str, tuple[ast.AST, ...]]:
+        """All nodes of each definition, itself first: to walk is what takes the time."""
+        return {name: tuple(ast.walk(definition)) for name, definition in self.defined.items()}
+
+    @cached_property
     def leads(self) -> Mapping[str, tuple[tuple[str, str], ...]]:
         return {name: tuple(dict.fromkeys(self._leads_to(name))) for name in self.defined}
 
@@ -156,19 +161,19 @@ class Module:
     def _meant(self, name: str) -> Iterator[tuple[ast.AST, str, bool]]:
         """Each node of a definition that means something of this module or of an imported one, as
         dotted text, and whether it stands in an annotation. Locals mean nothing else."""
-        definition = self.defined[name]
-        notes = {id(n) for node in ast.walk(definition) for n in _annotation(node)}
-        local = _locals(definition) if isinstance(definition, ast.FunctionDef) else set()
-        inner = [n for n in ast.walk(definition) if isinstance(n, ast.Attribute)]
+        definition, inside = self.defined[name], self._inside[name]
+        notes = {id(n) for node in inside for n in _annotation(node)}
+        local = _locals(definition, inside) if isinstance(definition, ast.FunctionDef) else set()
         heads: set[int] = set()
-        for node in inner:  # the longest first, as ast.walk has them
-            text = ast.unparse(node)
-            head = text.partition(".")[0]
-            if id(node) in heads or not re.fullmatch(r"[\w.]+", text) or head in local:
+        for node in inside:  # the longest first, as ast.walk has them
+            if not isinstance(node, ast.Attribute) or id(node) in heads:
+                continue
+            text = _dotted(node)
+            if not text or text.partition(".")[0] in local:
                 continue
             heads |= {id(n) for n in ast.walk(node)}
             yield node, text, id(node) in notes
-        for node in ast.walk(definition):
+        for node in inside:
             if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load):
                 continue
             if id(node) not in heads and node.id not in local:
@@ -178,7 +183,7 @@ class Module:
         """The definitions of ours that stand in one of this module's. Of an imported module an
         attribute, of an imported name itself. Late imports count as well."""
         late: dict[str, tuple[str, str]] = {}
-        for node in ast.walk(self.defined[name]):
+        for node in self._inside[name]:
             late |= self._binds(node)
         for _, text, _ in self._meant(name):
             head, _, rest = text.partition(".")
@@ -205,7 +210,7 @@ class Module:
                 yield whole
             elif isinstance(node, ast.Name) and head in BUILTINS and head not in self.defined:
                 yield head
-        for node in ast.walk(self.defined[name]):
+        for node in self._inside[name]:
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 base = getattr(node, "module", None)
                 for module in [base] if base else [a.name for a in node.names]:
@@ -213,8 +218,18 @@ class Module:
                         yield f"import {module}"
 
 
+@cache
 def _looks(module: str) -> bool:
     return module.partition(".")[0] in IMPURE.split()
+
+
+def _dotted(node: ast.AST) -> str:
+    """`a.b.c` of nothing but names; else empty. ast.unparse takes fifty times as long."""
+    names = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    return ".".join((node.id, *reversed(names))) if isinstance(node, ast.Name) else ""
 
 
 def _annotation(node: ast.AST) -> Iterator[ast.AST]:
@@ -224,10 +239,10 @@ def _annotation(node: ast.AST) -> Iterator[ast.AST]:
             yield from ast.walk(note)
 
 
-def _locals(function: ast.FunctionDef) -> set[str]:
+def _locals(function: ast.FunctionDef, inside: Iterable[ast.AST]) -> set[str]:
     """The names that a function itself binds: its parameters, and what it assigns."""
     found = set()
-    for node in ast.walk(function):
+    for node in inside:
         if isinstance(node, ast.arg):
             found.add(node.arg)
         elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from preflight.domains.net.rounds import ABSENT, Trial
-from preflight.domains.net.tcp_throughput import BURST_SECONDS
+from preflight.domains.net.tcp_throughput import BURST_MOST, BURST_TRIPS
 from preflight.frozen import dataclass
 
 Edge = tuple[str, str]
@@ -32,9 +32,6 @@ FAST = 1e9
 BROKEN = 12.5e6
 """100 Mbit/s. Nobody builds a cluster with less; a card that fell back to it has 94."""
 
-ALIKE = 1.5
-"""Times as fast as the slowest, at most, where all have one limit."""
-
 FAR, FAR_SECONDS = 10.0, 0.001
 
 LOSS, LOSS_OTHERS = 0.006, 0.25
@@ -42,9 +39,6 @@ LOSS, LOSS_OTHERS = 0.006, 0.25
 that loses 1 % is told from chance by the thousands of segments of a second."""
 LOSS_ALONE = 0.02
 """The same with no others to compare with, or where all lose as much: less may be a queue's."""
-
-TRIPS_OF_BURST = 5
-"""Round trips in a burst, without which TCP has not found its speed."""
 
 NOTHING = 0, 0
 SEGMENTS, RESENT = 1000, 20
@@ -148,7 +142,7 @@ def pair_speeds(nodes: Mapping[int, str], trials: Mapping[str, Sequence[Trial]])
     in_order = {}
     for (a, b), (rate, able) in sorted(rates.items()):
         trip = trips.get((a, b) if a < b else (b, a), 0.0)
-        far = trip > BURST_SECONDS / TRIPS_OF_BURST
+        far = trip > BURST_MOST / BURST_TRIPS
         sent, resent = sums.get((a, b), NOTHING)
         enough = sent >= SEGMENTS or resent >= RESENT
         lost = resent / sent if enough and 0 <= resent <= sent > 0 else None
@@ -257,12 +251,10 @@ def slow_links(seen: PairSpeeds) -> SlowLinks:
 
 
 def all_broken(seen: PairSpeeds) -> bool:
-    """Whether every measured edge is slower than any cluster's network. Over long ways a burst may
-    be that slow by itself, on a busy machine: a limit makes all alike."""
+    """Whether every measured edge is slower than any cluster's network. Over long ways a burst is
+    that slow by itself, and all of them alike."""
     near = [rate.able for rate in seen.rates.values() if not rate.far]
-    able = near or [rate.able for rate in seen.rates.values()]
-    alike = bool(near) or max(able, default=0.0) < ALIKE * min(able, default=0.0)
-    return bool(able) and max(able) < BROKEN and alike
+    return bool(near) and max(near) < BROKEN
 
 
 def far_nodes(seen: PairSpeeds) -> dict[str, float]:

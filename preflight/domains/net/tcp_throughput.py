@@ -27,7 +27,11 @@ PING = 64
 LAST = b"." * PING
 """The last of the pings."""
 BURSTS = 2
-BURST_SECONDS = 0.05
+BURST_SECONDS, BURST_MOST = 0.05, 0.25
+"""How long a burst takes, at least and at most."""
+BURST_TRIPS = 10
+"""Round trips in a burst: TCP begins with 10 segments, and sends up to twice as many in each one;
+after fewer round trips a fast network over a long way looks slow."""
 ENOUGH = 0.5
 """Seconds after which no second pair of bursts is begun: there is time for one only."""
 SMALL, BLOCK = 1 << 14, 1 << 16
@@ -78,6 +82,11 @@ class Transfer:
     error: str = ""
     sent: int = 0
     resent: int = 0
+
+
+def burst_seconds(trip: float) -> float:
+    """How long a burst takes where a round trip takes that long."""
+    return min(BURST_MOST, max(BURST_SECONDS, BURST_TRIPS * trip))
 
 
 def dial(host: Host, ip: str, port: int, hello: str, until: float) -> Transfer:
@@ -132,6 +141,9 @@ class _Turns:
         self.host, self.line, self.until = host, line, until
         self.best: Burst | None = None
         self.round_trips: list[float] = []
+        """From each ping to its answer."""
+        self.answered: list[float] = []
+        """From each answer to the next ping, at the other end."""
         self.segments = (0, 0)
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -159,8 +171,10 @@ class _Turns:
         try:
             ping = hello
             while ping != LAST:
+                began = time.perf_counter()
                 self._write(ping)
                 ping = self.read(PING)
+                self.answered.append(time.perf_counter() - began)
             self._write(LAST)
             for _ in range(BURSTS):
                 if not self._drain():
@@ -207,9 +221,10 @@ class _Turns:
 
     def _pour(self) -> None:
         """Send for a while, and then a line that says how it went at this end."""
+        takes = burst_seconds(min(self.round_trips or self.answered))
         began, waited, count = time.monotonic(), self._waited(), 0
         self.line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, SOME_UNSENT)
-        while time.monotonic() - began < BURST_SECONDS:
+        while time.monotonic() - began < takes:
             self._write(bytes(SMALL if count < WARM else BLOCK))
             count += SMALL
             if count == WARM:

@@ -145,3 +145,29 @@ def test_a_long_way_costs_fewer_pings() -> None:
     assert counts[0] < 1 + tcp_throughput.PINGS
     assert moved.latency is not None
     assert moved.latency >= 0.06
+
+
+@pytest.mark.parametrize(("trip", "seconds"), [(0.0, 0.05), (0.02, 0.2), (3.0, 0.25)])
+def test_a_burst_takes_ten_round_trips(trip: float, seconds: float) -> None:
+    assert tcp_throughput.burst_seconds(trip) == pytest.approx(seconds)
+
+
+def test_a_long_way_has_longer_bursts() -> None:
+    """Else a fast network looks slow, since TCP needs some round trips to get fast."""
+    with listening() as at:
+        took: list[float] = []
+
+        def feed() -> None:
+            line, _ = at.accept()
+            with line:
+                echo_pings(line, 0.015)
+                began, tail = time.monotonic(), b""
+                while not tail.endswith(b"\n"):
+                    tail = line.recv(1 << 20)[-1:]
+                took.append(time.monotonic() - began)
+
+        feeding = threading.Thread(target=feed)
+        feeding.start()
+        tcp_throughput.dial(Host(), "127.0.0.1", at.getsockname()[1], "hello", time.monotonic() + 2)
+        feeding.join(10)
+    assert took[0] >= 0.14
