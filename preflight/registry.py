@@ -21,7 +21,6 @@ from preflight.model import Blame, PreflightError, Status, frames_of
 SECTIONS = ("Looks at", "Fails if", "Warns if", "Undecided", "Not covered", "Seen as")
 ID = re.compile(r"[a-z]+\.[a-z][a-z0-9]*")
 CODE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-BEYOND_QUICK = (Level.STANDARD, Level.DEEP)
 HEAD = 1024
 """Bytes of a check's source that hold its level."""
 
@@ -92,16 +91,18 @@ class Catalogue:
     def matching(self, pattern: str) -> tuple[str, ...]:
         """The ids that an id, a prefix (`net`) or a glob (`net.*`) selects; error when none."""
         ids = [*self.checks, *self.broken]
-        found = tuple(
-            i for i in ids if fnmatch.fnmatchcase(i, pattern) or i.startswith(pattern + ".")
-        )
-        if found:
+        if found := selected(pattern, ids):
             return found
         try:
             return (self.resolve(pattern),)
         except PreflightError:
             words = [*ids, *sorted({i.partition(".")[0] for i in ids})]
             raise PreflightError(f"no check {pattern!r:.60}{nearest(pattern, words)}") from None
+
+
+def selected(pattern: str, ids: Iterable[str]) -> tuple[str, ...]:
+    """Those of the ids that an id, a prefix (`net`) or a glob (`net.*`) selects."""
+    return tuple(i for i in ids if fnmatch.fnmatchcase(i, pattern) or i.startswith(pattern + "."))
 
 
 def sections(doc: str) -> dict[str, str]:
@@ -161,16 +162,31 @@ def _head(path: Path) -> str:
         return file.read(HEAD).decode("utf-8", "replace").removeprefix('"""')
 
 
+def declared(folder: Path | None = None) -> dict[str, str]:
+    """Every check with the level that it declares, by id: known without an import."""
+    return {_id_of(path): level_declared(_head(path)) for path in _files(folder)}
+
+
+def _files(folder: Path | None) -> list[Path]:
+    folder = folder or Path(__file__).parent / "checks"
+    return sorted(path for path in folder.glob("*.py") if not path.name.startswith("_"))
+
+
+def _id_of(path: Path) -> str:
+    return path.stem.replace("_", ".", 1)
+
+
 def load(folder: Path | None = None, level: Level = Level.DEEP) -> Catalogue:
     """Every check of the folder, ordered by stage and needs. Loud: a bad declaration is broken.
-    For level quick those are not imported that declare to be beyond it: a third of its CPU."""
-    folder = folder or Path(__file__).parent / "checks"
+    Those that declare to be beyond the level are not imported: of a quick run a third of its CPU,
+    of a standard one a tenth."""
+    beyond = [str(other) for other in Level if not level.includes(other)]
     found: dict[str, Loaded] = {}
     broken: dict[str, str] = {}
     frames: dict[str, tuple[str, ...]] = {}
-    for path in sorted(p for p in folder.glob("*.py") if not p.name.startswith("_")):
-        check_id = path.stem.replace("_", ".", 1)
-        if level is Level.QUICK and level_declared(_head(path)) in BEYOND_QUICK:
+    for path in _files(folder):
+        check_id = _id_of(path)
+        if beyond and level_declared(_head(path)) in beyond:
             continue
         try:
             module = importlib.import_module(f"preflight.checks.{path.stem}")

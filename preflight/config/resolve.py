@@ -20,7 +20,7 @@ from preflight.frozen import dataclass
 from preflight.humanize import nearest
 from preflight.judge.policy import Policy, Waiver
 from preflight.model import PreflightError, Setting
-from preflight.registry import Catalogue
+from preflight.registry import Catalogue, selected
 
 NPROC_LIMIT = 4096
 """Ranks of one node; more is a typing error."""
@@ -176,12 +176,24 @@ def job_python(flags: Flags, config: Mapping[str, Any], config_name: str) -> Set
     return Setting(given, source)
 
 
-def level_needed(flags: Flags, config: Mapping[str, Any]) -> Level:
-    """The level whose checks have to be loaded: all of them where one is named."""
-    level = flags.level or config.get("level", DEFAULTS["level"])
-    named = (flags.only, flags.skip, flags.tolerate, flags.timeout)
-    tables = (config.get(key) for key in ("only", "skip", "tolerate", "checks"))
-    return Level.QUICK if level == Level.QUICK and not any((*named, *tables)) else Level.DEEP
+def level_needed(flags: Flags, config: Mapping[str, Any], declared: Mapping[str, str]) -> Level:
+    """The level whose checks have to be loaded for a run: the run's, or that of a check that is
+    named and `declared` to be beyond it. All where something is not as it should be, so that the
+    error can name the nearest that there is."""
+    timeouts = [text.partition("=")[0] for text in flags.timeout]
+    tables = [config.get(key, ()) for key in ("only", "skip", "tolerate", "checks")]
+    levels = {str(flags.level or config.get("level", DEFAULTS["level"]))}
+    for named in (flags.only, flags.skip, flags.tolerate, timeouts, *tables):
+        texts = [named] if isinstance(named, str) else named
+        if not isinstance(texts, Iterable):
+            return Level.DEEP
+        for pattern in ",".join(map(str, texts)).split(","):
+            chosen = selected(pattern.strip(), declared)
+            if pattern and not chosen:
+                return Level.DEEP
+            levels.update(declared[check_id] for check_id in chosen)
+    order = list(map(str, Level))
+    return Level(max(levels, key=order.index)) if levels <= {*order} else Level.DEEP
 
 
 def resolve(

@@ -101,7 +101,9 @@ def configured(
     name, text = wish.config or found_config(wish)
     table = file.parsed(name, text) if name else {}
     before_loading(table, name)
-    level = config.level_needed(wish.flags, table) if to_run else check.Level.DEEP
+    level = check.Level.DEEP
+    if to_run:
+        level = config.level_needed(wish.flags, table, registry.declared())
     catalogue = registry.load(level=level)
     today = datetime.datetime.now(datetime.timezone.utc).date()
     return config.resolve(wish.flags, table, name, catalogue, today), catalogue

@@ -78,6 +78,8 @@ def test_the_contract_of_the_levels(real: Catalogue) -> None:
     for loaded in real:
         if loaded.check.torch or loaded.check.scope in (Scope.PAIR, Scope.WORLD):
             assert loaded.check.level is not Level.QUICK, loaded.id
+        for need in loaded.check.needs:  # else it would be missing where that is not loaded
+            assert loaded.check.level.includes(real.checks[need].check.level), loaded.id
     quick = [real.checks[i].check for i in select(real, level=Level.QUICK)]
     assert sum(check.quick_budget or check.budget for check in quick) / 2 < 40
 
@@ -208,16 +210,21 @@ def test_order_is_by_stage_then_needs_then_name() -> None:
     assert list(order(known.checks)) == ["c.c", "b.b", "a.a", "a.y", "a.z"]
 
 
-def test_a_quick_run_loads_the_quick_checks_and_no_other(real: Catalogue) -> None:
-    quick = [i for i, loaded in real.checks.items() if loaded.check.level is Level.QUICK]
-    assert list(registry.load(level=Level.QUICK).checks) == quick
-    assert quick
-    code = "from preflight import registry as r, check; r.load(level=check.Level.QUICK)"
+@pytest.mark.parametrize("level", [Level.QUICK, Level.STANDARD])
+def test_a_run_loads_the_checks_of_its_level_and_no_other(real: Catalogue, level: Level) -> None:
+    chosen = [i for i, loaded in real.checks.items() if level.includes(loaded.check.level)]
+    assert list(registry.load(level=level).checks) == chosen
+    assert 0 < len(chosen) < len(real.checks)
+    code = f"from preflight import registry as r, check; r.load(level=check.Level('{level}'))"
     code += "; import sys; print(*(m for m in sys.modules if m.startswith('preflight.checks.')))"
     printed = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout
-    assert set(printed.split()) == {module_name(i) for i in quick}
+    assert set(printed.split()) == {module_name(i) for i in chosen}
+
+
+def test_what_is_declared_is_what_is_loaded(real: Catalogue) -> None:
+    assert registry.declared() == {i: loaded.check.level for i, loaded in real.checks.items()}
 
 
 @pytest.mark.parametrize(

@@ -494,20 +494,35 @@ def test_torch_is_begun_early_where_it_is_surely_needed(
 @pytest.mark.parametrize(
     ("flags", "text", "level"),
     [
-        (Flags(), "", Level.DEEP),
+        (Flags(), "", Level.STANDARD),
         (Flags(level="quick"), "", Level.QUICK),
+        (Flags(level="deep"), "", Level.DEEP),
         (Flags(), "level = 'quick'", Level.QUICK),
-        (Flags(level="standard"), "level = 'quick'", Level.DEEP),
-        (Flags(level="quick", skip=("world",)), "", Level.DEEP),
-        (Flags(level="quick", timeout=("net.mesh=2s",)), "", Level.DEEP),
-        (Flags(level="quick"), "[checks.'net.mesh']\nenabled = 'quick'", Level.DEEP),
-        (Flags(level="quick"), "[tolerate.'net.mesh']\nwhy = 'x'", Level.DEEP),
+        (Flags(level="standard"), "level = 'quick'", Level.STANDARD),
+        (Flags(level="quick", skip=("net",)), "", Level.STANDARD),
+        (Flags(level="quick", only=("env.*,host",)), "", Level.QUICK),
+        (Flags(level="quick", timeout=("net.mesh=2s",)), "", Level.STANDARD),
+        (Flags(level="quick"), "[checks.'net.mesh']\nenabled = 'quick'", Level.STANDARD),
+        (Flags(level="quick"), "[tolerate.'net.mesh']\nwhy = 'x'", Level.STANDARD),
+        (Flags(), "only = 'job.model'", Level.DEEP),
+        (Flags(only=("*",)), "", Level.DEEP),
+        (Flags(level="quick", only=("net.mehs",)), "", Level.DEEP),
+        (Flags(level="quick"), "skip = 5", Level.DEEP),
+        (Flags(level="fast"), "", Level.DEEP),
+        (Flags(only=("odd",)), "", Level.DEEP),
     ],
 )
-def test_whoever_names_a_check_has_all_of_them_loaded(
-    flags: Flags, text: str, level: Level
-) -> None:
-    assert config.level_needed(flags, file.parsed("f.toml", text)) is level
+def test_what_a_run_loads(flags: Flags, text: str, level: Level) -> None:
+    """What its level has and what is named; all of it where a name is wrong."""
+    declared = {
+        "env.vars": "quick",
+        "host.cpu": "quick",
+        "net.port": "quick",
+        "net.mesh": "standard",
+        "job.model": "deep",
+        "odd.level": "leisurely",
+    }
+    assert config.level_needed(flags, file.parsed("f.toml", text), declared) is level
 
 
 # --- the environment ---
