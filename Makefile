@@ -5,7 +5,8 @@
 # make readme  what README.md shows of the program: real screens, with the lab of the tests and torch
 # make readme-tables   only its tables and --help, for a new check or flag: no lab, no torch
 # make faults  every fault of the tests, beside torchrun: writes docs/detection.md, half an hour,
-#              then every training script of tests/rehearse: docs/rehearsals.md
+#              then every training script of tests/rehearse: docs/rehearsals.md; and the tests that
+#              CI leaves out for the minutes that they take, marked `at_length`
 # make compat  the same scripts and `run` with each torch that people have, CUDA wheels among them:
 #              writes docs/compatibility.md, 20 minutes and 6 GB for each; ONLY="2.6.0 cuda"
 # make healthy 200 runs of jobs with nothing wrong: is anything found?
@@ -83,6 +84,7 @@ bench: $(READY)
 faults: $(TESTABLE) debian
 	$(BIN)/python tools/detection.py $(FAULTS)
 	@$(if $(FAULTS),,$(BIN)/python tools/rehearsals.py)
+	@$(if $(FAULTS),,$(BIN)/python -m pytest -q -m at_length)
 
 compat: $(TESTABLE)
 	$(BIN)/python tools/compatibility.py $(ONLY)

@@ -598,7 +598,7 @@ def measured(world: World[Speed]) -> Measured:
     rates = [r.rate for r in seen.rates.values()]
     done, planned = speeds.measured_pairs(seen), sum(len(made) for made in plan)
     text = f"{count} nodes in {plural(len(plan), 'round')}: {done} of {plural(planned, 'pair')} · "
-    far = all(rate.far for rate in seen.rates.values())
+    far = all(rate.far and not rate.started for rate in seen.rates.values())
     text += "too far apart for a rate" if far else _describe_range(rates)
     values = {
         "pairs": done,

@@ -161,8 +161,6 @@ CASES = (
     ),
     case("0.9 ms", 4, fabric(4, trip=lambda a, b: 0.0009 if 2 in (a, b) else FINE_TRIP)),
     case("all are far", 4, fabric(4, trip=lambda a, b: 0.03)),
-    case("far, and slow for TCP's start", 3, slow_and_far(0.03)),
-    case("slow, and not that far", 3, slow_and_far(0.02), "speed-low", WARN, subject="n0->n1"),
     case("all lose a little", 4, every(4, burst(5, lost=0.01))),
     case("all lose more", 4, every(4, burst(5, lost=0.03)), "packets-lost", WARN, subject="n0->n1"),
     case("two that lose", 2, every(2, burst(5, lost=0.03)), "packets-lost", WARN, subject="n0->n1"),
@@ -295,6 +293,8 @@ CASES = (
         Status.UNDECIDED,
         subject="n1",
     ),
+    case("far, and slow for TCP's start", 3, slow_and_far(0.03)),
+    case("slow, and not that far", 3, slow_and_far(0.02), "speed-low", WARN, subject="n0->n1"),
 )
 
 

@@ -24,6 +24,7 @@ pytestmark = [
 COUNT = len(ended.SIGNALS) * int(os.environ.get("ENDED", len(ended.COMMANDS)))
 
 
+@pytest.mark.at_length
 def test_nothing_is_left() -> None:
     made = ended.lanes(seed=3, count=1)
     runs = [run for run, _ in zip(made, range(COUNT), strict=False)]

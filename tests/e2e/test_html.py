@@ -280,6 +280,7 @@ def test_what_others_wrote_does_not_run(chromium: Any, tmp_path: Path, payload: 
 # --- 512 nodes with 8 ranks each ---
 
 
+@pytest.mark.at_length
 @pytest.mark.timeout(240)
 def test_512_nodes_are_written_opened_and_sorted_in_time(chromium: Any, tmp_path: Path) -> None:
     report = large.report(512, 8, {"net.mesh": cases("net_mesh").mesh(512)})

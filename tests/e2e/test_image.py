@@ -18,7 +18,7 @@ from support.command import REPOSITORY
 from preflight import __version__
 
 # minutes on a busy machine: most of it is packing files
-pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.root, pytest.mark.at_length, pytest.mark.timeout(600)]
 
 STARTED = ("sh", "-c", "echo started")
 ABSENT = ("ClusterShell",)

@@ -81,7 +81,10 @@ def test_both_parts_of_a_healthy_command_are_one_report() -> None:
     ("fault", "check", "code"),
     [
         ("time.sleep(600)", "job.collectives", "rank-stuck"),
-        ("raise ValueError('no such shard')", "job.ranks", "rank-raised"),
+        pytest.param(
+            *("raise ValueError('no such shard')", "job.ranks", "rank-raised"),
+            marks=pytest.mark.at_length,
+        ),
     ],
 )
 def test_the_rank_of_the_other_machine_is_named(fault: str, check: str, code: str) -> None:

@@ -28,6 +28,7 @@ from support.command import (
     report,
     start,
 )
+from support.pace import slower
 
 from preflight.model import Verdict
 
@@ -162,7 +163,7 @@ def test_a_deadline_in_which_nothing_can_be_done() -> None:
 
 
 def test_a_failure_counts_although_the_deadline_was_over() -> None:
-    args = ("--expect", "nofile=1000000000", "--deadline", "0.6s")
+    args = ("--expect", "nofile=1000000000", "--deadline", f"{0.6 * slower():.1f}s")
     done = preflight(*STANDARD, *args, "-o", "json")
     assert done.code == 3
     assert done.document["verdict"] == "not_ready"

@@ -17,6 +17,7 @@ from faults.world import LIGHT, PORT, line
 from lab import faults, slurm
 from lab.running import Ended, Running
 from lab.slurm import Cluster
+from support.pace import slower
 
 pytestmark = pytest.mark.root
 
@@ -170,7 +171,8 @@ def test_a_rehearsal_with_a_task_a_rank(cluster: Cluster, tmp_path: Path) -> Non
     """Each agent watches its own rank only: who keeps the others waiting shows when they meet."""
     script = tmp_path / "train.py"
     script.write_text(REHEARSED)
-    how = ("rehearse", "--stuck", "4s", "--for", "22s", "-o", "json", "--", sys.executable)
+    lasts = f"{22 * slower():.0f}s"
+    how = ("rehearse", "--stuck", "4s", "--for", lasts, "-o", "json", "--", sys.executable)
     done = srun(cluster, ["-N2", "--ntasks-per-node=2"], *how, str(script))
     assert done.code == 3, (done.out, done.err)
     (found,) = [f for f in document(done)["findings"] if f["status"] == "fail"]

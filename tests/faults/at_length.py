@@ -16,6 +16,27 @@ F = TypeVar("F", bound=Named)
 
 AT_LENGTH = frozenset(
     {
+        "torchrun is started twice on n2",
+        "one node's clock is 3 s ahead",
+        "two at once: a clock and a firewall",
+        "an old torchrun of this very run is at its endpoint",
+        "one of four paths into n2 loses 8 %",
+        "the store of another run is at torchrun's endpoint",
+        "one node has a GPU less",
+        "one node counts another node more",
+        "MASTER_ADDR leads one node to another one",
+        "a node with another token",
+        "the first of two machines rejects all but MASTER_PORT",
+        "a task has GPU 1 by its UUID, another one by its number",
+        "each node has chosen a port of its own",
+        "five machines with 20 Mbit/s each, of which net.speed says it",
+        "all-reduces: n2 and n5 have 20 Mbit/s with each other",
+        "20 ms and 20 Mbit/s from anyone to anyone",
+        "/dev/shm is full of what ended jobs left",
+        "rank 3 is stopped before init_process_group",
+        "rank 1 takes 4 s to get into the store",
+        "rank 1 comes 4 s late",
+        "NVML takes 6 s to start, without persistence mode",
         "window scaling is stripped from what n3 is answered",
         "all open ports 50000-51000 alone, and n2 has the kernel's range",
         "n3 has n2's MAC address, and the switch sends all frames for it to n3",
@@ -295,6 +316,8 @@ AT_LENGTH = frozenset(
 
 QUICK_AT_LENGTH = frozenset(
     {
+        "another user, who may not read /etc/nsswitch.conf, and names resolve without it",
+        "ports whose links all went down with the switch",
         "a DGX Station whose display card the mask leaves out",
         "NVLink lanes that tell their speeds, a harmless registry key, Tree for all-reduce alone",
         "10,000 variables",
@@ -319,6 +342,9 @@ tests is of their kind."""
 
 STANDARD_AT_LENGTH = frozenset(
     {
+        "a worker of Ray Train's, whose port the kernel has chosen",
+        "gate, and a torchrun of one node that takes a free port beside a run at 29500",
+        "gate, and a torchrun of one node that meets by c10d",
         # nothing in them that a rank could meet, which a quick run does not
         "10,000 variables",
         "Kubeflow's variables",
@@ -369,6 +395,10 @@ level, too."""
 
 HEALTHY_AT_LENGTH = frozenset(
     {
+        "20 ms from anyone to anyone",
+        "CUDA_VISIBLE_DEVICES is empty on all nodes: a try on the CPU",
+        "a strict rp_filter, and routes that agree",
+        "a torchrun of c10d that no node has a number for",
         "tasks of srun with a GPU's mask each",
         "tasks of srun with masks that are turned for whoever takes the first GPU",
         "MASTER_ADDR is a service's address, and rank 0 reaches itself by it",
@@ -458,6 +488,7 @@ tests is of their kind."""
 
 TORCH_AT_LENGTH = frozenset(
     {
+        "an operator of Kubernetes calls rank 0's pod localhost there",
         "IPv6 only",
         "the second interface, MASTER_ADDR its address",
         "MASTER_ADDR is a service's address, and rank 0 reaches itself by it",

@@ -361,6 +361,11 @@ HEALTHY = (
 
 AT_LENGTH = frozenset(
     {
+        "two RTX 4090 without P2P",
+        "a product dies of SIGSEGV",
+        "copies between two GPUs bring zeros",
+        "a copy between two GPUs raises an error",
+        "one GPU of four computes at half speed",
         "one of five copies between two GPUs changes a bit",
         "one product of a GPU has other bits than the same before",
         "one GPU of four always computes the same wrongly",

@@ -19,7 +19,7 @@ def healthy(machines: int) -> Seen:
     return run(healthy_twin(FAULTS[0], machines))
 
 
-@pytest.mark.parametrize("machines", [2, 5])
+@pytest.mark.parametrize("machines", [2, pytest.param(5, marks=pytest.mark.at_length)])
 def test_alike_machines_are_silent(machines: int) -> None:
     if why := lacking(FAULTS[0]):
         pytest.skip(why)

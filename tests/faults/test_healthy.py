@@ -67,10 +67,16 @@ def test_gpus_that_compute_and_copy(variant: Fault) -> None:
 @pytest.mark.parametrize(
     "setup",
     [
-        "sed -i s/10.77.0.1/127.0.1.1/ /etc/hosts",
-        f"mkdir lib; sed s/21/5/ {SABOTAGE}/slow_torch.py >lib/sitecustomize.py",
+        pytest.param(
+            "sed -i s/10.77.0.1/127.0.1.1/ /etc/hosts",
+            id="own name is 127.0.1.1",
+            marks=pytest.mark.at_length,
+        ),
+        pytest.param(
+            f"mkdir lib; sed s/21/5/ {SABOTAGE}/slow_torch.py >lib/sitecustomize.py",
+            id="import torch takes 5 s",
+        ),
     ],
-    ids=["own name is 127.0.1.1", "import torch takes 5 s"],
 )
 def test_once_a_rank_under_torchrun(setup: str) -> None:
     """The agents of all ranks meet through torchrun's own store, which a worker asks that has

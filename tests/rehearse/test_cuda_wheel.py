@@ -38,7 +38,7 @@ def test_the_culprit_is_named(name: str, python: Path) -> None:
     assert not list(wrong(row, told)), told.shown()
 
 
-@pytest.mark.parametrize("name", ["ddp", "groups"])
+@pytest.mark.parametrize("name", ["ddp", pytest.param("groups", marks=pytest.mark.at_length)])
 def test_nothing_is_found_where_nothing_is_wrong(name: str, python: Path) -> None:
     told = rehearse(BY_NAME[name], python)
     assert told.code == 0, told.shown()

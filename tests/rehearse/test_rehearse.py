@@ -17,10 +17,11 @@ from rehearse.catalogue import AT_LENGTH, FAULTS, HEALTHY, SCRIPTS, Row, missing
 from rehearse.judged import wrong
 from rehearse.running import ARGUMENTS_ON_STDIN, Told, rehearse
 from support import command
+from support.pace import slower
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 
-TOOL_SECONDS = 5.0
+TOOL_SECONDS = 5.0 * slower()
 """From the moment that a hang is certain until everything has ended and the report is written, on a
 machine with nothing else to do; as many times longer as there are processes for each CPU."""
 BUSY = 2.0

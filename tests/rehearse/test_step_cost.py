@@ -18,7 +18,10 @@ from lab.probe import possible
 from rehearse.catalogue import SCRIPTS
 from support import command
 
-pytestmark = [pytest.mark.root, pytest.mark.torch, pytest.mark.timeout(600)]
+pytestmark = [
+    *(pytest.mark.root, pytest.mark.torch),
+    *(pytest.mark.at_length, pytest.mark.timeout(600)),
+]
 
 WHOLE = bool(os.environ.get("STEP_COST"))
 """All sizes and networks, ten minutes: STEP_COST=1 pytest -n 0 tests/rehearse/test_step_cost.py."""

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from preflight.domains.net.rounds import ABSENT, Trial
-from preflight.domains.net.tcp_throughput import BURST_MOST, BURST_TRIPS
+from preflight.domains.net.tcp_throughput import BURST_MOST, BURST_TRIPS, rate_of_start
 from preflight.frozen import dataclass
 
 Edge = tuple[str, str]
@@ -31,6 +31,13 @@ FAST = 1e9
 
 BROKEN = 12.5e6
 """100 Mbit/s. Nobody builds a cluster with less; a card that fell back to it has 94."""
+
+ALIKE = 1.5
+"""Times as fast as the slowest, at most, where all have one limit."""
+
+STARTED = 2.5
+"""Times as fast as TCP's start makes a burst over a long way: then it is past it. Measured over 50
+and 120 ms with nothing in the way: 1.7 at most."""
 
 FAR, FAR_SECONDS = 10.0, 0.001
 
@@ -52,12 +59,14 @@ STEADY = 1.2
 class EdgeRate:
     """A directed edge, bytes per second. `able`: had nobody waited for a CPU; what is called slow
     is slow even then. `lost`: the share of segments sent again; None: too few to tell. `far`: the
-    way is so long that a burst is over before it can show what else holds it up."""
+    way is so long that a burst is over before it can show what else holds it up; `started`: it
+    shows that all the same, since a queue was what took so long."""
 
     rate: float
     able: float
     lost: float | None = None
     far: bool = False
+    started: bool = True
 
 
 @dataclass(frozen=True)
@@ -146,7 +155,8 @@ def pair_speeds(nodes: Mapping[int, str], trials: Mapping[str, Sequence[Trial]])
         sent, resent = sums.get((a, b), NOTHING)
         enough = sent >= SEGMENTS or resent >= RESENT
         lost = resent / sent if enough and 0 <= resent <= sent > 0 else None
-        in_order[nodes[a], nodes[b]] = EdgeRate(rate, able, lost, far)
+        started = rate > STARTED * rate_of_start(trip)
+        in_order[nodes[a], nodes[b]] = EdgeRate(rate, able, lost, far, started)
     by_name = {frozenset((nodes[a], nodes[b])): trip for (a, b), trip in trips.items()}
     return PairSpeeds(tuple(name for _, name in sorted(nodes.items())), in_order, by_name, errors)
 
@@ -252,9 +262,11 @@ def slow_links(seen: PairSpeeds) -> SlowLinks:
 
 def all_broken(seen: PairSpeeds) -> bool:
     """Whether every measured edge is slower than any cluster's network. Over long ways a burst is
-    that slow by itself, and all of them alike."""
+    that slow by itself; where a queue makes it long, a limit makes all alike."""
     near = [rate.able for rate in seen.rates.values() if not rate.far]
-    return bool(near) and max(near) < BROKEN
+    able = near or [rate.able for rate in seen.rates.values() if rate.started]
+    alike = len(able) == len(seen.rates) and max(able, default=0.0) < ALIKE * min(able, default=0.0)
+    return bool(able) and max(able) < BROKEN and (bool(near) or alike)
 
 
 def far_nodes(seen: PairSpeeds) -> dict[str, float]:

@@ -32,6 +32,7 @@ BURST_SECONDS, BURST_MOST = 0.05, 0.25
 BURST_TRIPS = 10
 """Round trips in a burst: TCP begins with 10 segments, and sends up to twice as many in each one;
 after fewer round trips a fast network over a long way looks slow."""
+SEGMENTS, SEGMENT = 10, 1448
 ENOUGH = 0.5
 """Seconds after which no second pair of bursts is begun: there is time for one only."""
 SMALL, BLOCK = 1 << 14, 1 << 16
@@ -87,6 +88,14 @@ class Transfer:
 def burst_seconds(trip: float) -> float:
     """How long a burst takes where a round trip takes that long."""
     return min(BURST_MOST, max(BURST_SECONDS, BURST_TRIPS * trip))
+
+
+def rate_of_start(trip: float) -> float:
+    """Bytes per second of a first burst over such a way where nothing but the start of TCP holds it
+    up (RFC 6928: 10 segments; RFC 5681: twice as many in each round trip), with frames of 1500."""
+    seconds = burst_seconds(trip)
+    doubled = min(seconds / trip, BURST_TRIPS) if trip > 0 else BURST_TRIPS
+    return SEGMENTS * SEGMENT * (2.0**doubled - 1) / seconds
 
 
 def dial(host: Host, ip: str, port: int, hello: str, until: float) -> Transfer:

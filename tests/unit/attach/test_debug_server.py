@@ -124,7 +124,7 @@ def line_of(lines: list[str], text: str) -> int:
 
 
 @pytest.mark.timeout(STARTS + 300)
-@pytest.mark.parametrize("spied", [True, False])
+@pytest.mark.parametrize("spied", [pytest.param(True, marks=pytest.mark.at_length), False])
 def test_calls_that_differ_are_named_as_in_a_rehearsal(
     tmp_path: Path, bare: Mapping[str, str], spied: bool
 ) -> None:
@@ -143,7 +143,13 @@ def test_calls_that_differ_are_named_as_in_a_rehearsal(
 
 
 @pytest.mark.timeout(STARTS + 300)
-@pytest.mark.parametrize(("body", "late"), [(LATE, 2), (PAIR, 1)], ids=["all", "pair"])
+@pytest.mark.parametrize(
+    ("body", "late"),
+    [
+        pytest.param(LATE, 2, id="all"),
+        pytest.param(PAIR, 1, id="pair", marks=pytest.mark.at_length),
+    ],
+)
 def test_a_rank_in_its_own_code_is_named_without_pyspy(
     tmp_path: Path, bare: Mapping[str, str], body: str, late: int
 ) -> None:

@@ -73,6 +73,7 @@ def test_four_times_the_nodes_take_about_four_times(
 
 
 @pytest.mark.slow
+@pytest.mark.at_length
 def test_a_node_costs_as_much_cpu_among_2048_as_among_256() -> None:
     few, many = (
         took(simulated.observed(simulated.Simulated(nodes, odd=(7, 90))), *CHECKS) / nodes
@@ -91,6 +92,7 @@ def test_a_node_costs_no_more_cpu_where_one_is_absent_or_double(planted: dict[st
 
 
 @pytest.mark.slow
+@pytest.mark.at_length
 def test_a_node_takes_as_much_memory_among_512_as_among_64() -> None:
     few, many = (most_memory(nodes) / nodes for nodes in (64, 512))
     assert many < MORE * few, f"{many / few:.2f} times"

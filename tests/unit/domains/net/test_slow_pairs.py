@@ -86,9 +86,18 @@ def test_two_nodes_can_not_tell_link_from_end() -> None:
     assert set(slow_links(seen).unclear) == {("a", "b"), ("b", "a")}
     assert all_broken(seen)
     assert not all_broken(speeds())
-    far = EdgeRate(1e6, 1e6, far=True)
+    far = EdgeRate(1e6, 1e6, far=True, started=False)
     assert not all_broken(speeds(lambda a, b: far))
     assert all_broken(speeds(lambda a, b: far if "a" in (a, b) else broken))
+
+
+def test_a_queue_makes_a_way_long_and_all_alike() -> None:
+    queued = EdgeRate(1e6, 1e6, far=True)
+    assert all_broken(speeds(lambda a, b: queued))
+    faster = EdgeRate(4e6, 4e6, far=True)
+    assert not all_broken(speeds(lambda a, b: faster if "a" in (a, b) else queued))
+    starting = EdgeRate(1e6, 1e6, far=True, started=False)
+    assert not all_broken(speeds(lambda a, b: starting if "a" in (a, b) else queued))
 
 
 def test_who_waited_for_a_cpu_is_not_slow() -> None:

@@ -152,6 +152,13 @@ def test_a_burst_takes_ten_round_trips(trip: float, seconds: float) -> None:
     assert tcp_throughput.burst_seconds(trip) == pytest.approx(seconds)
 
 
+def test_the_start_of_tcp() -> None:
+    assert tcp_throughput.rate_of_start(0.05) == pytest.approx(31 * 14480 / 0.25)
+    assert tcp_throughput.rate_of_start(0.25) == pytest.approx(14480 / 0.25)
+    assert tcp_throughput.rate_of_start(0.0) == tcp_throughput.rate_of_start(1e-9) > 2e8
+    assert 0 < tcp_throughput.rate_of_start(3.0) < 1e5
+
+
 def test_a_long_way_has_longer_bursts() -> None:
     """Else a fast network looks slow, since TCP needs some round trips to get fast."""
     with listening() as at:

@@ -222,6 +222,7 @@ print(epoch().item(), counts["stats"]["unique_graphs"], dict(counts["graph_break
 
 
 @pytest.mark.torch
+@pytest.mark.at_length
 def test_a_compiled_program_is_compiled_as_without_us(folder: Path) -> None:
     """PyTorch's recipe for a compiled optimizer: its step has our hook in it."""
     without = python(folder, COMPILED, PREFLIGHT_WATCHED="")
