@@ -151,7 +151,8 @@ class Roll:
     claim       the name by which an agent of its machine is known that has its ranks
                 (meeting_port.py); `twins`: processes of others that had it when it began
     store       what this agent was still waiting for where a launcher's own store has to tell it
-                where they meet; empty: it was told, or there is none
+                where they meet, or when it went to MASTER_ADDR by itself; empty: it was told, or
+                there is none
     nodes       of the torchrun that is to come, which adds up their ranks; 0: of none such
     crawl       how slowly it could send to the host until it gave it up; None: not known, or not so
     offset      as in Arrival, measured by this agent itself against the host's clock

@@ -29,7 +29,7 @@ from preflight.process.call import Call, Told
 from preflight.process.pool import Returned, Workers
 from preflight.process.servers import LIGHT
 from preflight.registry import Loaded
-from preflight.roster import Attempt, Roll, StoreStage
+from preflight.roster import Attempt, Roll
 
 OWN_CALL = 4.0
 """Seconds for which rank 0 tries to reach its own meeting by a translated address."""
@@ -275,7 +275,7 @@ class Company:
         return replace(
             known,
             ladder=self._ladder(attending),
-            store=self._board.stage if attending.reached is None else StoreStage.NONE,
+            store=self._board.stage,
             reached=attending.reached,
             lost=attending.lost,
             crawl=attending.crawl,

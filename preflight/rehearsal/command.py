@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 
 from preflight.process.worker import PR_SET_PDEATHSIG
-from preflight.rehearsal.group_signals import GroupSignals
+from preflight.rehearsal.group_signals import NOTED, GroupSignals
 
 PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 """What a scheduler warns a job with (`sbatch --signal=USR1@90`), which then saves a checkpoint. It
@@ -61,6 +61,10 @@ class Running:
                 os._exit(1)
 
         self._group = GroupSignals()
+        self._early: list[int] | None = []
+        for number in PASSED_ON:
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, lambda number, frame: self.pass_on(number))
         try:
             self._process = subprocess.Popen(argv, env=dict(environ), preexec_fn=tie)
         except OSError as error:
@@ -69,9 +73,9 @@ class Running:
                 raise  # it is we who may open no more
             raise NotStarted(error) from error
         self.began = time.monotonic()
-        for number in PASSED_ON:
-            if signal.getsignal(number) is signal.SIG_DFL:
-                signal.signal(number, lambda number, frame: self.pass_on(number))
+        early, self._early = self._early, None
+        for came in early:
+            self.pass_on(came)
 
     @property
     def pid(self) -> int:
@@ -83,8 +87,18 @@ class Running:
 
     def pass_on(self, number: int) -> None:
         """What we have had, to the command itself, unless it has had it as well. It passes it on or
-        not, as it would without us."""
-        if not self._group.has(number):
+        not, as it would without us. One that comes meanwhile waits: its handler would be done
+        first, and take what is noted of this one."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, NOTED)
+        try:
+            self._pass_on(number)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def _pass_on(self, number: int) -> None:
+        if self._early is not None:  # it has not started yet
+            self._early.append(number)
+        elif not self._group.has(number):
             self._signal(number)
 
     def _signal(self, number: int) -> None:

@@ -9,6 +9,7 @@ note what it gets.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -34,6 +35,8 @@ class GroupSignals:
         except OSError:
             self._line = -1
             return
+        # a handler that comes between a look and a read may have read it all
+        os.set_blocking(self._line, False)
         parent = os.getpid()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, NOTED)  # one that comes now is kept
         try:
@@ -62,9 +65,10 @@ class GroupSignals:
             left = until - time.monotonic()
             if not self._pid or left <= 0 or not select.select([self._line], [], [], left)[0]:
                 return False
-            if not (told := os.read(self._line, 64)):
-                return False  # somebody has killed it
-            self._seen += told
+            with contextlib.suppress(BlockingIOError):
+                if not (told := os.read(self._line, 64)):
+                    return False  # somebody has killed it
+                self._seen += told
         self._seen.remove(number)
         return True
 

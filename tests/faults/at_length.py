@@ -116,7 +116,6 @@ AT_LENGTH = frozenset(
         "all-reduces: n4 of five has 100 Mbit/s",
         "20 Mbit/s, and rank 1 is stopped in the middle of the all-reduces",
         "two machines with 0.3 Mbit/s each",
-        "two machines with 5 Mbit/s each",
         "five machines with 20 Mbit/s each",
         "one of three flows out of n3 is lost, by ports alone",
         "half of the flows of rank 0's node are lost",

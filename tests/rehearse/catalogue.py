@@ -1123,10 +1123,11 @@ AT_LENGTH = frozenset(
         *("store_waits-counts", "backend_uncarried", "killed"),
         # there are others with its code
         *("spawned_raised", "accumulation_shifted-no_sync", "never_joins"),
+        *("raised_in_worker", "replica_unfrozen-replaced"),
         # with the CUDA wheel in CI
         *("order_swapped", "ddp"),
         # nothing is wrong
-        *("own_barrier-epochs", "made-fork", "accelerate_ddp"),
+        *("own_barrier-epochs", "made-fork", "accelerate_ddp", "second_phase-teacher"),
         *("batch_larger", "groups_in_steps", "gathers_objects-objects"),
         *("gathers_objects-seldom", "labels_masked", "settings_differ-detail"),
         *("order_of_set-tables", "gpu_fails-asserts", "columns_shared-sums"),

@@ -529,6 +529,13 @@ ARRIVALS: tuple[Row, ...] = (
         says=("n4 came 8.8 s after most",),
     ),
     row(
+        "late, since it went to the store of a torchrun that is gone",
+        here(
+            hosting(*ALL[:3], came(4, at=9.0)),
+            n4=guest(4, agent=True, store=StoreStage.CONNECTION),
+        ),
+    ),
+    row(
         "late, and others of its node were not",
         here(hosting(*ALL[:3], came(4, ranks=(6,)), came(4, pid=204, ranks=(7,), at=9.0))),
         "agent-late",
@@ -1846,6 +1853,13 @@ NOT_ADMITTED: tuple[Row, ...] = (
         asks_store(StoreStage.CONNECTION),
         "handshake-incomplete",
         says=("torchrun's store does not answer there",),
+    ),
+    row(
+        "no time to look the name up",
+        {"n2": out(2, ladder=(), ips=())},
+        "handshake-incomplete",
+        status=Status.UNDECIDED,
+        says=("'n1': not resolved yet",),
     ),
     row(
         "its own filter drops the answers, which come in by another interface",

@@ -273,7 +273,9 @@ def _nodes(arrivals: Iterable[Arrival]) -> str:
 def late_agents(world: World[Reach], view: MeetingView) -> Iterator[Found]:
     arrivals = [a for a in view.roll.arrivals if not a.lost]
     middle = median(a.at for a in arrivals) if arrivals else 0.0
-    behind = [a for a in arrivals if a.at - middle >= SECONDS_LATE]
+    behind = [
+        a for a in arrivals if a.at - middle >= SECONDS_LATE and not _looked_elsewhere(world, a)
+    ]
     if not behind or len(behind) * 2 >= len(arrivals):
         return
     there: list[Arrival] = []
@@ -303,6 +305,13 @@ def late_agents(world: World[Reach], view: MeetingView) -> Iterator[Found]:
             blame=Blame.NETWORK if dialled else None,
             fields={"host": hostlist(a.node for a in some)},
         )
+
+
+def _looked_elsewhere(world: World[Reach], arrival: Arrival) -> bool:
+    """Whether variables that a torchrun has left over there sent it to a store that is not there,
+    for which it imported torch first: it was started in time."""
+    reach = world.seen.get(arrival.node)
+    return reach is not None and bool(reach.roll.store)
 
 
 def _dialled_in_vain(world: World[Reach], arrival: Arrival) -> bool:

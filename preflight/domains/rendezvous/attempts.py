@@ -221,7 +221,8 @@ ICMP_WORDS = {
 def describe_attempts(roll: Roll) -> str:
     """All ways that an agent tried, in order."""
     if not roll.ladder:
-        why = in_words(roll.lookup) or NOT_TOLD.get(roll.store, "nothing was tried")
+        tried = "nothing was tried" if roll.ips else "not resolved yet"
+        why = in_words(roll.lookup) or NOT_TOLD.get(roll.store, tried)
         return f"{roll.name[:80]!r}: {why[:48]}"
     more = len(roll.ladder) - SHOWN
     words = " · ".join(describe_attempt(a) for a in roll.ladder[:SHOWN])
@@ -361,6 +362,7 @@ FINDINGS = {
         text="use the same image on all nodes; start preflight on all of them within --arrive",
         commands=(DIALS,),
         was=("not-let-in",),
+        status=(Status.FAIL, Status.UNDECIDED),
     ),
     "address-elsewhere": FindingType(
         headline="{at} resolves MASTER_ADDR '{name}' to {ip}, the other nodes to {right}",

@@ -330,11 +330,13 @@ def _diagnosis(
     own = side == OWN and way not in NOT_THE_NODES
     if way is AttemptOutcome.UNKNOWN:  # of the node alone where others do resolve the name
         own = any(reach.roll.ips for reach in world.seen.values())
+    tried = any(one.attempt or one.reach.roll.store for one in group)
     return Found(
         code or str(way),
         subjects,
         saw=_what_they_saw(group, view),
         expected=expected,
+        status=Status.UNDECIDED if way is AttemptOutcome.UNCLEAR and not tried else None,
         blame=Blame.NODE if own else None,
         confidence=sure,
         alternatives=alternatives,
