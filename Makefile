@@ -1,6 +1,6 @@
 # make run     a virtual environment, the project in it, `preflight run --nproc 4`
 # make check   the inner loop: lint, types, and the tests that start nothing and wait for nothing
-# make test    what the tests need, lint, all tests
+# make test    what the tests need, lint, all tests but those that take minutes: `make faults`
 # make lint · make bench · make coverage · make clean
 # make readme  what README.md shows of the program: real screens, with the lab of the tests and torch
 # make readme-tables   only its tables and --help, for a new check or flag: no lab, no torch

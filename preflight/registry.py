@@ -10,6 +10,7 @@ import sys
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,7 @@ def level_declared(doc: str) -> str:
     return third.removeprefix("Level").strip() if third.startswith("Level ") else Level.QUICK
 
 
+@cache  # a run asks first what to load, and then loads it
 def _head(path: Path) -> str:
     """The beginning of a check's source, which is its docstring."""
     with path.open("rb") as file:

@@ -264,9 +264,11 @@ def all_broken(seen: PairSpeeds) -> bool:
     """Whether every measured edge is slower than any cluster's network. Over long ways a burst is
     that slow by itself; where a queue makes it long, a limit makes all alike."""
     near = [rate.able for rate in seen.rates.values() if not rate.far]
-    able = near or [rate.able for rate in seen.rates.values() if rate.started]
-    alike = len(able) == len(seen.rates) and max(able, default=0.0) < ALIKE * min(able, default=0.0)
-    return bool(able) and max(able) < BROKEN and (bool(near) or alike)
+    if near:
+        return max(near) < BROKEN
+    able = [rate.able for rate in seen.rates.values()]
+    queued = bool(able) and all(rate.started for rate in seen.rates.values())
+    return queued and max(able) < min(BROKEN, ALIKE * min(able))
 
 
 def far_nodes(seen: PairSpeeds) -> dict[str, float]:

@@ -96,6 +96,14 @@ def test_a_node_costs_no_more_cpu_where_one_is_absent_or_double(planted: dict[st
 
 @pytest.mark.slow
 @pytest.mark.at_length
+@pytest.mark.parametrize("planted", [{"absent": 700}, {"twin": 500}])
+def test_what_a_node_costs_where_one_is_absent_or_double(planted: dict[str, int]) -> None:
+    each = took(simulated.observed(simulated.Simulated(1024, **planted)), *CHECKS) / 1024
+    assert each < EACH * slower(), f"{1000 * each:.2f} ms a node"
+
+
+@pytest.mark.slow
+@pytest.mark.at_length
 def test_a_node_takes_as_much_memory_among_512_as_among_64() -> None:
     few, many = (most_memory(nodes) / nodes for nodes in (64, 512))
     assert many < MORE * few, f"{many / few:.2f} times"

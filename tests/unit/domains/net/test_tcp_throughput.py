@@ -7,6 +7,7 @@ import math
 import socket
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -104,44 +105,41 @@ def test_a_refusal_has_its_name() -> None:
     assert moved.error == "ECONNREFUSED"
 
 
-def test_a_burst_that_breaks_off_is_a_measurement() -> None:
+def dialled(feed: Callable[[socket.socket], None], seconds: float = 8.0) -> Transfer:
+    """What the end that dials has measured, where the other one does this."""
+
+    def answer() -> None:
+        line, _ = at.accept()
+        with line:
+            feed(line)
+
     with listening() as at:
-
-        def feed() -> None:
-            line, _ = at.accept()
-            with line:
-                echo_pings(line)
-                while line.recv(1 << 16)[-1:] == b"\0":
-                    pass
-                for _ in range(10):
-                    line.sendall(bytes(1000))
-                    time.sleep(0.01)
-
-        feeding = threading.Thread(target=feed)
-        feeding.start()
-        until = time.monotonic() + 8
+        answering = threading.Thread(target=answer)
+        answering.start()
+        until = time.monotonic() + seconds
         moved = tcp_throughput.dial(Host(), "127.0.0.1", at.getsockname()[1], "hello", until)
-        feeding.join(10)
+        answering.join(10)
+    return moved
+
+
+def test_a_burst_that_breaks_off_is_a_measurement() -> None:
+    def feed(line: socket.socket) -> None:
+        echo_pings(line)
+        while line.recv(1 << 16)[-1:] == b"\0":
+            pass
+        for _ in range(10):
+            line.sendall(bytes(1000))
+            time.sleep(0.01)
+
+    moved = dialled(feed)
     assert moved.error == "ECONNRESET"
     assert moved.inward is not None
     assert 10_000 < moved.inward.rate < 1e6
 
 
 def test_a_long_way_costs_fewer_pings() -> None:
-    with listening() as at:
-        counts: list[int] = []
-
-        def feed() -> None:
-            line, _ = at.accept()
-            with line:
-                counts.append(echo_pings(line, 0.06))
-
-        feeding = threading.Thread(target=feed)
-        feeding.start()
-        moved = tcp_throughput.dial(
-            Host(), "127.0.0.1", at.getsockname()[1], "hello", time.monotonic() + 8
-        )
-        feeding.join(10)
+    counts: list[int] = []
+    moved = dialled(lambda line: counts.append(echo_pings(line, 0.06)))
     assert counts[0] < 1 + tcp_throughput.PINGS
     assert moved.latency is not None
     assert moved.latency >= 0.06
@@ -161,20 +159,14 @@ def test_the_start_of_tcp() -> None:
 
 def test_a_long_way_has_longer_bursts() -> None:
     """Else a fast network looks slow, since TCP needs some round trips to get fast."""
-    with listening() as at:
-        took: list[float] = []
+    took: list[float] = []
 
-        def feed() -> None:
-            line, _ = at.accept()
-            with line:
-                echo_pings(line, 0.015)
-                began, tail = time.monotonic(), b""
-                while not tail.endswith(b"\n"):
-                    tail = line.recv(1 << 20)[-1:]
-                took.append(time.monotonic() - began)
+    def feed(line: socket.socket) -> None:
+        echo_pings(line, 0.015)
+        began, tail = time.monotonic(), b""
+        while not tail.endswith(b"\n"):
+            tail = line.recv(1 << 20)[-1:]
+        took.append(time.monotonic() - began)
 
-        feeding = threading.Thread(target=feed)
-        feeding.start()
-        tcp_throughput.dial(Host(), "127.0.0.1", at.getsockname()[1], "hello", time.monotonic() + 2)
-        feeding.join(10)
+    dialled(feed, seconds=2.0)
     assert took[0] >= 0.14
