@@ -178,8 +178,8 @@ def job_python(flags: Flags, config: Mapping[str, Any], config_name: str) -> Set
 
 def level_needed(flags: Flags, config: Mapping[str, Any], declared: Mapping[str, str]) -> Level:
     """The level whose checks have to be loaded for a run: the run's, or that of a check that is
-    named and `declared` to be beyond it. All where a name is none, or what is set is not as it
-    should be: the error names the nearest one that there is."""
+    named and `declared` to be beyond it. All where a name is unknown or a value wrong: the
+    error suggests the nearest name."""
     timeouts = [text.partition("=")[0] for text in flags.timeout]
     tables = [config.get(key, ()) for key in ("only", "skip", "tolerate", "checks")]
     levels = {str(flags.level or config.get("level", DEFAULTS["level"]))}
