@@ -5,9 +5,9 @@ Looks at     TMPDIR (else TEMP, TMP, /tmp), the working directory, `checkpoint_d
              (64 KiB, fsync, deleted again) by a separate process, so that a dead mount hides no
              other; HOME is only looked up, and whether ~/.triton can be written; TRITON_CACHE_DIR
              and TORCHINDUCTOR_CACHE_DIR are tried, too, with the options of their mounts; what
-             /dev/kmsg, where readable, has of NFS servers from which something is mounted; locks in
-             TORCH_EXTENSIONS_DIR, else ~/.cache/torch_extensions, and whether a process has one
-             open
+             /dev/kmsg, where readable, has of NFS servers from which something is mounted; as root,
+             the state of the connections to Lustre servers; locks in TORCH_EXTENSIONS_DIR, else
+             ~/.cache/torch_extensions, and whether a process has one open
 Fails if     a file system does not respond; its mount is broken; the checkpoint directory or the
              folder of the init file can't be written, nor TMPDIR and the working directory, where
              Python's tempfile tries last; less than 64 MiB or no inode is free
@@ -20,20 +20,23 @@ Warns if     TMPDIR does not exist, or it alone can't be written; the parent of 
              be written; HOME does not exist; with GPUs: Triton can't make its cache in HOME; what
              torch.compile compiles would be loaded from a folder that is mounted noexec (no failure
              with --strict: a hardened /tmp is a site's own choice); an NFS server did not respond
-             in the last hour, as the kernel's log says, and does not respond now; the lock of an
-             extension build is there, nothing has changed beside it for 10 minutes (an hour where
-             another node or container may build), and no process here has it open
+             in the last hour, as the kernel's log says, and does not respond now; there has been no
+             connection to a server of a mounted Lustre for 30 s; the lock of an extension build is
+             there, nothing has changed beside it for 10 minutes (an hour where another node or
+             container may build), and no process here has it open
 Undecided    no process can be forked, or none got CPU time soon enough
-Not covered  what the kernel's log says of Lustre and Ceph; throughput of the storage; the place of
-             the training data, unless its NFS server is known to be silent; whether other nodes see
-             the same files; as root: the permissions of the job's user there
+Not covered  Ceph, BeeGFS and GPFS where no path of the job hangs; throughput of the storage; the
+             place of the training data, unless its NFS or Lustre server is known to be lost;
+             whether other nodes see the same files; as root: the permissions of the job's user
+             there
 Seen as      a rank that hangs at start in state D, "Stale file handle", "No space left on device",
              "Disk quota exceeded", "No usable temporary directory found", "AF_UNIX path too long",
              "Parent directory does not exist" of torch.save, "Wait timeout" of a FileStore,
              "connectFullMesh failed" with addresses of an old run, "getcwd: cannot access parent
              directories", "Intel oneMKL FATAL ERROR: Cannot load", "nfs: server filer not
-             responding, still trying", "blocked for more than 120 seconds", a rank that hangs in
-             wait of torch/utils/file_baton.py
+             responding, still trying", "blocked for more than 120 seconds", "Lustre: … Connection
+             to scratch-OST0003 was lost; in progress operations using this service will wait for
+             recovery to complete", a rank that hangs in wait of torch/utils/file_baton.py
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -48,7 +52,7 @@ from typing import Any
 from preflight.check import Check, Context, Scope, Stage
 from preflight.domains import kernel_log
 from preflight.domains.kernel_log import NfsSilence, silent_nfs_servers
-from preflight.domains.system import container
+from preflight.domains.system import container, lustre
 from preflight.domains.system.build_locks import BuildLock, build_locks
 from preflight.domains.system.directories import (
     InitFileUrl,
@@ -58,6 +62,7 @@ from preflight.domains.system.directories import (
     probe_paths,
 )
 from preflight.domains.system.fs_probe import probe_in_children
+from preflight.domains.system.lustre import LostTarget
 from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host, Mount
@@ -75,6 +80,7 @@ from preflight.model import (
     World,
 )
 from preflight.sanitize import escaped
+from preflight.serde import decode, encode
 
 CHECK = Check(
     scope=Scope.NODE,
@@ -114,6 +120,10 @@ LOG_SECONDS = 0.3
 # says so once, and again when it is answered; one that has given up never says that the server is
 # back, but those after it say so, too
 LOG_RECENT, GAVE_UP_RECENT = 3600.0, 600.0
+# seconds without a connection to a Lustre server: one that is lost for a moment is back in less
+LUSTRE_LOST = 30.0
+# share of the budget in which the kernel must have told the states of Lustre's connections
+LUSTRE_SHARE = 0.1
 # share of the budget in which the folders of extension builds must have answered
 LOCKS_SHARE = 0.15
 # seconds without a change beside it after which the lock of a build is left over: a builder has it
@@ -148,6 +158,23 @@ FINDINGS = {
         commands=(
             Command("timeout -s KILL 5 stat -f {mount}", "the node"),
             Command("dmesg -T | grep 'nfs: server'", "the node, as root"),
+        ),
+        status=WARN,
+        blame=Blame.UNKNOWN,
+        explains=(),
+    ),
+    "lustre-disconnected": FindingType(
+        headline="{at} has lost the connection to Lustre: {seen}",
+        cause="a Lustre server that is down, restarts or moves to its partner, or a network that "
+        "loses packets between it and this node",
+        means="what a rank reads or writes there waits in state D until the connection is back, "
+        "and the other ranks wait for it; where the server has evicted this node, it gets "
+        "'Input/output error' or 'Cannot send after transport endpoint shutdown'",
+        text="check that the server is up and that {node!s} reaches it; if other nodes are "
+        "connected, exclude {node!s}",
+        commands=(
+            Command("lctl ping {server}", "the node, as root"),
+            Command("lctl get_param osc.*.state mdc.*.state", "the node, as root"),
         ),
         status=WARN,
         blame=Blame.UNKNOWN,
@@ -403,8 +430,9 @@ class NodeStorage:
     long for sockets. for_other: this is root's look at what a job of another user will write.
     inside: the kind of container that this is, or empty. gpus: there are GPUs, for which Triton
     compiles; triton_elsewhere: its cache is not below HOME. nfs_silent: the NFS servers that did
-    not respond, as far as the kernel's log says, and that are mounted here. build_locks: locks of
-    extension builds, where this Python would build."""
+    not respond, as far as the kernel's log says, and that are mounted here. lustre_lost: the
+    targets of mounted Lustre file systems to which there is no connection, as root can tell.
+    build_locks: locks of extension builds, where this Python would build."""
 
     places: tuple[ProbedPath, ...]
     init: InitFileUrl | None
@@ -414,6 +442,7 @@ class NodeStorage:
     gpus: bool = False
     triton_elsewhere: bool = False
     nfs_silent: tuple[SilentServer, ...] = ()
+    lustre_lost: tuple[LostTarget, ...] = ()
     build_locks: tuple[BuildLock, ...] = ()
 
 
@@ -445,6 +474,7 @@ def observe(host: Host, ctx: Context) -> NodeStorage:
         gpus=bool(host.gpu_files()),
         triton_elsewhere=any(host.environ.get(n) for n in ("TRITON_CACHE_DIR", "TRITON_HOME")),
         nfs_silent=silent,
+        lustre_lost=_lustre_lost(host, ctx),
         build_locks=() if states or for_other else _build_locks(host, ctx),
     )
 
@@ -504,6 +534,28 @@ def _server(mount: Mount | None) -> str:
     return server.removeprefix("[").removesuffix("]") if colon else ""
 
 
+def _lustre_lost(host: Host, ctx: Context) -> tuple[LostTarget, ...]:
+    """In a child, since reading a state may have to wait for a lock of the kernel's; what it has
+    told by the end of its time counts."""
+    try:
+        mounted = {name for m in host.mounts() if (name := lustre.file_system(m))}
+    except CannotObserve:
+        return ()
+    if not mounted:
+        return ()
+    ctx.mark("reading the states of Lustre's connections")
+
+    def tell() -> Iterator[tuple[str, Any]]:
+        for one in lustre.lost_targets(host, mounted, time.time()):
+            yield one.name, encode(one)
+
+    try:
+        (said,) = probe_in_children([tell], LUSTRE_SHARE * ctx.seconds)
+    except OSError:
+        return ()
+    return tuple(decode(LostTarget, one) for one in said.facts.values())
+
+
 def judge(world: World[NodeStorage], expect: Expect) -> Iterator[Found]:
     several = world.topology.several_nodes
 
@@ -516,6 +568,7 @@ def judge(world: World[NodeStorage], expect: Expect) -> Iterator[Found]:
                 sure = Confidence.POSSIBLE
             yield found.with_(confidence=sure, fields=_fields(here, place), **more)
         yield from _not_responding(here, storage)
+        yield from _disconnected(here, storage)
         yield from _left_over_locks(here, storage)
 
     yield from world.found(of_node)
@@ -613,7 +666,14 @@ def _dead_mounts(here: Subject, storage: NodeStorage) -> Iterator[Fault]:
         code = "stalled" if silent else "mount-broken"
         found = Found(code, (here,), saw, "an answer within milliseconds")
         one = logged.get(_server(first.mount))
-        yield found.with_(evidence=_said_by_kernel(one) if one else ()), first
+        told = _said_by_kernel(one) if one else ()
+        told += tuple(map(_lost_words, _of_mount(storage.lustre_lost, first.mount)[:LISTED]))
+        yield found.with_(evidence=told), first
+
+
+def _of_mount(lost: tuple[LostTarget, ...], mount: Mount | None) -> list[LostTarget]:
+    name = lustre.file_system(mount)
+    return [one for one in lost if one.name.rpartition("-")[0] == name]
 
 
 def _said_by_kernel(one: NfsSilence) -> tuple[str, ...]:
@@ -653,6 +713,33 @@ def _not_responding(here: Subject, storage: NodeStorage) -> Iterator[Found]:
             fields={"node": here.node, "mount": silent[0].point},
             evidence=tuple(line for s in silent[:LISTED] for line in _said_by_kernel(s.logged)[1:]),
         )
+
+
+def _disconnected(here: Subject, storage: NodeStorage) -> Iterator[Found]:
+    """Those of which a folder of the job hangs are told of already."""
+    hang = {lustre.file_system(place.mount) for place in storage.places if _dead(place)}
+    lost = [
+        one
+        for one in storage.lustre_lost
+        if one.seconds >= LUSTRE_LOST and one.name.rpartition("-")[0] not in hang
+    ]
+    if lost:
+        servers = [one.server for one in lost if one.server]
+        yield Found(
+            "lustre-disconnected",
+            (here,),
+            saw=parties([_lost_words(one) for one in lost], LISTED),
+            expected=f"states FULL or IDLE, or a connection again within {LUSTRE_LOST:g} s",
+            confidence=Confidence.LIKELY,
+            fields={"node": here.node, "server": servers[0] if servers else "<its NID>"},
+        )
+
+
+def _lost_words(one: LostTarget) -> str:
+    """`scratch-OST0003 at 10.1.1.5@o2ib (state DISCONN, for 2 min)`."""
+    at = f" at {one.server}" * bool(one.server)
+    least = "at least " * one.at_least
+    return f"{one.name}{at} (state {one.state}, for {least}{duration(one.seconds)})"
 
 
 def _left_over_locks(here: Subject, storage: NodeStorage) -> Iterator[Found]:

@@ -20,6 +20,7 @@ from preflight.checks.host_storage import SilentServer
 from preflight.domains.kernel_log import NfsSilence
 from preflight.domains.system.build_locks import BuildLock
 from preflight.domains.system.directories import InitFileUrl, Leftover, ProbedPath, Role
+from preflight.domains.system.lustre import LostTarget
 from preflight.host import Host, Mount, Space
 from preflight.humanize import GIB, MIB
 from preflight.model import Blame, CannotObserve, Cause, Confidence, Missing, Status
@@ -94,6 +95,18 @@ def silence(
     said = (dataclasses.replace(one, **changes) for one in servers)  # type: ignore[arg-type]
     silent = tuple(SilentServer(f"/mnt/{one.server}", one, answers) for one in said)
     return dataclasses.replace(storage, nfs_silent=silent)
+
+
+SCRATCH = Mount("/scratch", "lustre", "10.1.1.4@o2ib:/scratch", "rw")
+OST = LostTarget("scratch-OST0003", "DISCONN", "10.1.1.5@o2ib", 120.0)
+
+
+def without(
+    *targets: LostTarget, storage: host_storage.NodeStorage = FINE, **changes: object
+) -> host_storage.NodeStorage:
+    """No connection to these targets of Lustre."""
+    lost = tuple(dataclasses.replace(one, **changes) for one in targets)  # type: ignore[arg-type]
+    return dataclasses.replace(storage, lustre_lost=lost)
 
 
 NOEXEC = Mount("/tmp", "tmpfs", "tmpfs", "rw,nosuid,nodev,noexec,relatime")
@@ -260,6 +273,20 @@ CASES = (
     Case("a server that did not respond yesterday", silence(DATA, trying=9e4)),
     Case("a server that responds by now", silence(DATA, answers=True)),
     Case("a dead mount is told of once", silence(FILER, storage=but(CKPT, **HANGS)), "stalled"),
+    Case(
+        "a Lustre server that is lost",
+        without(OST),
+        "lustre-disconnected",
+        Status.WARN,
+        subject="n1",
+    ),
+    Case("one that has evicted this node", without(OST, state="EVICTED"), "lustre-disconnected"),
+    Case("a Lustre server that moves to its partner", without(OST, seconds=29.0)),
+    Case(
+        "a hanging folder on a Lustre that has lost a server is told of once",
+        without(OST, storage=but(CKPT, mount=SCRATCH, **HANGS)),
+        "stalled",
+    ),
     Case("three slashes", address("file:///shared/init", "", "/shared/init")),
     Case("localhost", address("file://localhost/init", "localhost", "/init")),
     Case("one name", address("file://init", "init", ""), "init-url", Status.FAIL),
@@ -296,6 +323,22 @@ def test_servers_that_do_not_respond_are_named() -> None:
         "(2 times, last 2 min ago)",
         f"after it: {FILER.blocked}",
     )
+
+
+def test_lost_lustre_servers_are_named() -> None:
+    more = LostTarget("scratch-MDT0000", "CONNECTING", "", 400.0, at_least=True)
+    (finding,) = judged(host_storage, Case("", without(OST, more)))
+    assert finding.saw == (
+        "scratch-OST0003 at 10.1.1.5@o2ib (state DISCONN, for 2 min), "
+        "scratch-MDT0000 (state CONNECTING, for at least 6 min 40 s)"
+    )
+    assert (finding.blame, finding.fields["server"]) == (Blame.UNKNOWN, "10.1.1.5@o2ib")
+    round_trips(without(OST, more))
+    other = dataclasses.replace(OST, name="home-OST0000")
+    hangs = but(CKPT, mount=SCRATCH, **HANGS)
+    stalled, lost = judged(host_storage, Case("", without(OST, other, storage=hangs)))
+    assert stalled.evidence == ("scratch-OST0003 at 10.1.1.5@o2ib (state DISCONN, for 2 min)",)
+    assert (lost.code, lost.saw[:12]) == ("lustre-disconnected", "home-OST0000")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from faults.accelerators import DGX_STATION, RAILS
 from faults.gpu_health import SAYS
 from faults.inject import Fault
-from faults.node import CLOCK, EDAC, LEFT, SILENT, TRACKED
+from faults.node import CLOCK, EDAC, LEFT, LUSTRE, SILENT, TRACKED
 from lab.host import HOSTS, NOBODY, Machine
 
 from preflight.identity.launcher_options import as_variables
@@ -215,6 +215,7 @@ VARIANTS = (
         + "".join(map(SILENT.format, ("filer", "data", "gone")))
         + SAYS.format("nfs: server filer OK"),
     ),
+    healthy("a Lustre server that is back", setup=LUSTRE.format("FULL", 300)),
     healthy(
         "corrected errors of the host's memory",
         setup=EDAC.format(0, 4711, 0)

@@ -37,6 +37,18 @@ LEFT = (
     "touch -d '3 hours ago' x/fused_adam/* x/fused_adam\n"
 )
 """The folder of an extension that a build has left three hours ago."""
+LUSTRE = (
+    "mkdir -p scratch; mount -t tmpfs 10.77.9.4@tcp:/scratch scratch\n"
+    "mount -t tmpfs debugfs /sys/kernel/debug\n"
+    "state() {{ at=/sys/kernel/debug/lustre/osc/scratch-$1-osc-ffff9d6153c91000; mkdir -p $at; "
+    "echo current_state: $2 > $at/state; echo state_history: >> $at/state; shift 2; "
+    'while [ $# -gt 0 ]; do echo " - [ $(($(date +%s) - $1)), $2 ]" >> $at/state; shift 2; '
+    "done; }}\n"
+    "state OST0000 FULL 9000 FULL\n"
+    "state OST0001 {0} 9000 FULL {1} DISCONN 60 CONNECTING 50 {0}\n"
+)
+"""A Lustre file system on two servers; the state of the connection to the second one, and how many
+seconds ago it was lost."""
 SILENT = SAYS.format("nfs: server {} not responding, still trying")
 
 LO_DROPPED = """table inet strict {
@@ -446,6 +458,15 @@ STORAGE = (
         beside="fuse {here}/nfs hang filer:/data",
         seconds=8,
         needs=("/dev/fuse",),
+    ),
+    Fault(
+        "a server of a mounted Lustre is lost",
+        "host.storage",
+        "lustre-disconnected",
+        status="warn",
+        exit=0,
+        says="scratch-OST0001 (state DISCONN, for 5 min",
+        setup=LUSTRE.format("DISCONN", 300),
     ),
     Fault(
         "the working directory was removed",

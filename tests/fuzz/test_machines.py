@@ -36,7 +36,7 @@ from preflight.checks import (
 from preflight.domains import kernel_log
 from preflight.domains.gpu import kfd
 from preflight.domains.settings.nccl_conf import conf_lines, nccl_variables
-from preflight.domains.system import container, edac
+from preflight.domains.system import container, edac, lustre
 from preflight.host import Host
 from preflight.model import CannotObserve, NotApplicable
 
@@ -110,6 +110,7 @@ def test_a_machine(data: st.DataObject) -> None:
             lambda: kernel_log.memory_failures(host, 5.0),
             lambda: kernel_log.soft_lockups(host, 5.0),
             lambda: edac.uncorrected_errors(host),
+            lambda: list(lustre.lost_targets(host, ("scratch",), 1.8e9)),
             lambda: list(kernel_log.kernel_log(host, 10.0, time.monotonic() + 5.0)),
         ):
             try:

@@ -55,6 +55,7 @@ TCP = """\
    0: 00000000:733C 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1
    1: 0700000A:9C40 0800000A:733C 01 00000000:00000000 00:00000000 00000000  1000        0 4712 1
 """
+LUSTRE = "sys/kernel/debug/lustre/osc/scratch-OST0003-osc-ffff9d6153c91000"
 CONF = "# of the cluster\nNCCL_SOCKET_IFNAME=eth0\nNCCL_IB_HCA==mlx5_0\nNCCL_DEBUG = INFO\n"
 KMSG = (
     "6,100,5000000,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=1, GPU has fallen off the bus.\n"
@@ -105,6 +106,8 @@ FILES: Mapping[str, str] = {
     "sys/devices/system/cpu/present": "0-127\n",
     "sys/devices/system/node/node0/cpulist": "0-31\n",
     "sys/devices/system/node/node1/cpulist": "32-63\n",
+    f"{LUSTRE}/state": "current_state: DISCONN\nstate_history:\n - [ 1799999000, DISCONN ]\n",
+    f"{LUSTRE}/ost_server_uuid": "scratch-OST0003_UUID\tDISCONN\n",
     "sys/devices/system/edac/mc/mc0/ue_count": "1\n",
     "sys/devices/system/edac/mc/mc0/mc_name": "F19h_M10h\n",
     "sys/devices/system/edac/mc/mc0/rank0/dimm_ue_count": "1\n",
