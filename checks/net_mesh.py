@@ -14,10 +14,11 @@ Fails if     a connection is refused, dropped, unanswered or reaches the wrong m
              IP versions; a library takes another one on a node than elsewhere, since that has no
              link there; a reverse path filter drops what comes in on the second of two NICs in one
              subnet, or from a node to which another route leads back; a node sends what is for
-             another one by a route of a VPN, say; connections that work one by
-             one fail all at once: a limit of connections, or of new ones per second, lets only some
-             of them in; some connections between two nodes pass, and others, from other
-             source ports, get no answer or are refused each time
+             another one by a route of a VPN, a bridge of containers or a router that a table of its
+             own names, or has that address itself; connections that work one by one fail all at
+             once: a limit of connections, or of new ones per second, lets only some of them in;
+             some connections between two nodes pass, and others, from other source ports, get no
+             answer or are refused each time
 Warns if     no node has GPUs, and only connections fail that Gloo does not open: the node with the
              greater address connects; connections succeed only after a lost SYN was
              retransmitted, among them those that a limit of new connections per second lets in
@@ -324,7 +325,7 @@ FINDINGS = {
         blame=Blame.NODE,
     ),
     "route-diverted": FindingType(
-        headline="{node} sends what is for {to} by {leaves}, not by {interface}",
+        headline="{node} sends what is for {to} by {leaves}, not {rather}",
         cause="a VPN, a container network or a static route whose route is more specific than that "
         "of the interface in the same network, or in a table that an ip rule puts before it",
         means="'Connection timed out', 'No route to host' or 'connectFullMesh failed' between "
@@ -335,6 +336,18 @@ FINDINGS = {
             Command("ip route get {to_ip}; ip rule show", "{node}"),
             Command("ip route show match {to_ip} table all", "{node}"),
         ),
+        status=(Status.FAIL, Status.WARN),
+        blame=Blame.NODE,
+    ),
+    "address-held-elsewhere": FindingType(
+        headline="{node} has {to}'s address {to_ip} itself, on {leaves}",
+        cause="a virtual address that kube-proxy (IPVS), keepalived or LVS left behind, or an "
+        "address given to two machines",
+        means="what {node} sends to {to} never leaves it, and it drops what comes from there: "
+        "'Connection refused' or 'connectFullMesh failed' between these two nodes only, or a hang",
+        now="ip address del {to_ip} dev {leaves}   on {node}, as root",
+        text="remove the address from {node!s}, or stop what sets it",
+        commands=(Command("ip route get {to_ip}; ip address show to {to_ip}", "{node}"),),
         status=(Status.FAIL, Status.WARN),
         blame=Blame.NODE,
     ),
@@ -558,8 +571,9 @@ def _diversions(host: Host, met: Iterable[Dialled]) -> tuple[Detour, ...]:
     """Routes to those that were not reached, by interfaces which lead to nobody who was."""
     missed = [(d.target.ip, d.target.interface) for d in met if d.edge.result != OK]
     reached = [(d.target.ip, d.target.interface) for d in met if d.edge.result == OK]
-    usual = {(way.leaves, way.comes) for way in diversions(host, reached)}
-    return tuple(w for w in diversions(host, missed) if (w.leaves, w.comes) not in usual)
+    usual = {(way.leaves, way.comes, way.gateway) for way in diversions(host, reached)}
+    ways = diversions(host, missed)
+    return tuple(w for w in ways if w.own or (w.leaves, w.comes, w.gateway) not in usual)
 
 
 def _reached_others(
@@ -758,7 +772,9 @@ def _diverted(
 ) -> Found:
     """The finding about nodes that send what is for others by another interface."""
     told = [
-        f"{node} sends to {view.ways[to].ip} of {to} by {way.leaves}"
+        f"{node} has {view.ways[to].ip} of {to} itself, on {way.leaves}"
+        if way.own
+        else f"{node} sends to {view.ways[to].ip} of {to} by {_hop(way)}"
         + (f", of table {way.table} of an ip rule" if way.table else "")
         for node, (to, way) in list(found.items())[:4]
     ]
@@ -766,16 +782,25 @@ def _diverted(
     node, (to, way) = next(iter(found.items()))
     ranks = world.topology.ranks_of
     return Found(
-        "route-diverted",
+        "address-held-elsewhere" if way.own else "route-diverted",
         tuple(Subject(Kind.NIC, n, w.leaves, ranks(n)) for n, (_, w) in found.items()),
         saw=f"{suspect.where(view.tested)}: {results} · {', '.join(told)}",
-        expected=f"the interface that has {node}'s address there, {way.comes}",
-        confidence=Confidence.LIKELY,
-        alternatives=("a firewall on the way",),
+        expected=f"{view.ways[to].ip} on {to} alone"
+        if way.own
+        else f"the interface that has {node}'s address there, {way.comes}",
+        confidence=Confidence.CERTAIN if way.own else Confidence.LIKELY,
+        alternatives=() if way.own else ("a firewall on the way",),
         fields=advice_fields(world, view, node, to)
-        | {"leaves": way.leaves, "interface": way.comes},
+        | {
+            "leaves": way.leaves if way.own else _hop(way),
+            "rather": f"{'straight ' * bool(way.gateway)}by {way.comes}",
+        },
         status=edge_status(world, view, [n for e in suspect.edges for n in e]),
     )
+
+
+def _hop(way: Detour) -> str:
+    return f"the router {way.gateway}" if way.gateway else way.leaves
 
 
 def _families_mixed(world: World[Mesh], view: LibraryMesh, odd: Mapping[str, int]) -> Found:

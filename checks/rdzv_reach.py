@@ -9,9 +9,9 @@ Looks at     the meeting of all agents at MASTER_ADDR:MASTER_PORT: who came, whe
 Fails if     an agent can't get in: the name does not resolve or its name server does not respond;
              the port refuses, drops or rejects connections; the host is down, there is no route, or
              the agent's interface in that network has no link, or is passed over by a route of
-             another one, in whichever routing table; a search domain or a NAT rule of the agent's
-             node leads to another machine; another program answers; an address that torch tries
-             first does not respond. Also if rank 0 does not run on MASTER_ADDR, does not reach
+             another one or of a router, in whichever routing table; the packets go over too many
+             routers; a search domain or a NAT rule of the agent's node leads to another machine;
+             another program answers; an address that torch tries first does not respond. Also if rank 0 does not run on MASTER_ADDR, does not reach
              itself there (a service without hairpin), or that is the loopback, or an address that
              other nodes have, too; rank 0 can't listen; a rank exists twice; WORLD_SIZE differs;
              more torchruns are to start than --nnodes says; an agent is lost, cut off, hears
@@ -118,6 +118,7 @@ TRIED = 4
 ADDRESSES_KEPT = 64
 HOSTS_LINES = 4096
 TWINS_KEPT = 16
+TTL = "/proc/sys/net/ipv4/ip_default_ttl"
 AGAIN, AGAIN_RANKS = 4, 64
 """Connections that a node of one of the first ranks tries."""
 
@@ -532,6 +533,7 @@ def observe(host: Host, ctx: Context) -> Reach:
         identical=host.environ.get("TORCH_ELASTIC_WORKER_IDENTICAL") == "1",
         twins=_twins(host, roll),
         again=_again(roll) if not agent else (),
+        ttl=host.read_int(TTL) if outside else None,
     )
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from preflight.domains.net.icmp import REJECTS, Unreachable, keep_icmp, unreachable
+from preflight.domains.net.icmp import EXPIRED, REJECTS, Unreachable, keep_icmp, unreachable
 from preflight.domains.net.tcp import acknowledged, unacknowledged_bytes
 from preflight.meeting import connection
 from preflight.meeting.connection import Gone, Loop, Wire
@@ -263,7 +263,7 @@ class Attendance:
         if last is not None and error == "ECONNREFUSED" and (before == "silent" or last.unacked):
             # it is over there meanwhile; how the connection failed while it was held tells more
             answer, error, seconds, unacked = before, "", last.seconds, last.unacked
-        if last is not None and last.icmp in REJECTS and error == "ETIMEDOUT":
+        if last is not None and last.icmp in (*REJECTS, EXPIRED) and error == "ETIMEDOUT":
             # who rejects says so only now and then (net.ipv4.icmp_ratelimit), and drops the rest
             error, seconds, icmp = last.error, last.seconds, Unreachable(last.icmp, last.icmp_by)
         if before in ANSWERS_OF_OURS and answer not in ANSWERS_OF_OURS and not entered:

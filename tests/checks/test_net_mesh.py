@@ -106,9 +106,16 @@ def detour(seen: dict[str, Any], number: int, to: int) -> dict[str, Any]:
     return seen | {f"n{number}": dataclasses.replace(seen[f"n{number}"], detours=(way,))}
 
 
-def diverted(seen: dict[str, Any], number: int, to: int, *, table: int = 52) -> dict[str, Any]:
+def diverted(
+    seen: dict[str, Any],
+    number: int,
+    to: int,
+    leaves: str = "tailscale0",
+    table: int = 52,
+    **more: Any,
+) -> dict[str, Any]:
     """That node did not reach another one, and sends to it by a VPN."""
-    way = Detour(f"10.0.0.{to + 1}/32", "tailscale0", "eth0", table)
+    way = Detour(f"10.0.0.{to + 1}/32", leaves, "eth0", table, **more)
     return seen | {f"n{number}": dataclasses.replace(seen[f"n{number}"], diverted=(way,))}
 
 
@@ -504,6 +511,34 @@ CASES = (
         "route-diverted",
         FAIL,
         "n1 · tailscale0",
+    ),
+    case(
+        "a table of an ip rule has a router for a neighbour",
+        3,
+        diverted(
+            mesh(3, {(1, 2): "EHOSTUNREACH", (2, 1): DROP}), 1, 2, "eth0", 200, gateway="10.0.0.250"
+        ),
+        "route-diverted",
+        FAIL,
+        "n1 · eth0",
+    ),
+    case(
+        "the address of one on the loopback interface of another",
+        3,
+        diverted(mesh(3, {(1, 2): REJECT, (2, 1): DROP}), 1, 2, "lo", 0, own=True),
+        "address-held-elsewhere",
+        FAIL,
+        "n1 · lo",
+    ),
+    case(
+        "the same of Gloo alone, where NCCL goes by another network",
+        3,
+        diverted(
+            mesh(3, {(1, 2): REJECT}, ways=BESIDE_IB, libraries="Gloo"), 1, 2, "lo", 0, own=True
+        ),
+        "address-held-elsewhere",
+        WARN,
+        "n1 · lo",
     ),
     case(
         "the default route leads to another network",

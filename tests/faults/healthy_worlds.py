@@ -63,6 +63,7 @@ from lab.faults import (
     DOCKER,
     IN_CONTAINER,
     Break,
+    bridge,
     card_says,
     container,
     delay,
@@ -70,6 +71,8 @@ from lab.faults import (
     firewall,
     flapped,
     forget_idle,
+    holds,
+    hops,
     limit_connections,
     limit_syns,
     link_down,
@@ -83,6 +86,7 @@ from lab.faults import (
     resolver,
     ruled_tunnel,
     silent_server,
+    source_table,
     tunnel,
 )
 from lab.host import HOSTS, NOBODY, Lab, Machine
@@ -175,6 +179,18 @@ WORLDS = (
     PLAIN,
     healthy("two machines", machines=machines(2)),
     healthy("four machines, a rank on each", machines=machines(4)),
+    healthy(
+        "a table of its own, a bridge and an address that nobody needs, and one hop",
+        breaks={
+            "n1": [hops(1), bridge("docker0", "10.77.17.1/24")],
+            "n2": [
+                source_table(
+                    "10.77.0.2", "10.77.0.0/16 dev eth0", "default via 10.77.255.250 dev eth0"
+                ),
+                holds("10.77.0.9", "kube-ipvs0"),
+            ],
+        },
+    ),
     healthy("five machines", machines=machines(5)),
     healthy("two machines with four ranks each", machines=machines(2), nproc=4),
     healthy(

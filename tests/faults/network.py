@@ -13,6 +13,7 @@ from lab.faults import (
     RESET,
     Break,
     arp_unheard,
+    bridge,
     card_says,
     close_other_ports,
     damaged,
@@ -25,6 +26,8 @@ from lab.faults import (
     firewall,
     flapped,
     forget_idle,
+    holds,
+    hops,
     limit_connections,
     limit_syns,
     link_down,
@@ -42,6 +45,7 @@ from lab.faults import (
     sidecar,
     sidecar_inbound,
     small_switch_port,
+    source_table,
     take_address,
     tunnel,
     unplugged,
@@ -53,6 +57,18 @@ DATA = "meta length > 100"
 # else 5 % of the senders' superpackets of 64 KiB would be lost
 
 
+SWITCH_ROUTES = Break(
+    "the switch routes",
+    switch="sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.send_redirects=0 "
+    "net.ipv4.conf.br0.send_redirects=0",
+)
+LOOPS = Break(
+    "n2 and the switch send what others have for rank 0 to each other",
+    "sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.send_redirects=0 "
+    "net.ipv4.conf.eth0.send_redirects=0\n"
+    "ip route add default via 10.77.255.254 table 300; ip rule add from 10.77.0.3 lookup 300",
+    switch="ip route add 10.77.0.1/32 via 10.77.0.2",
+)
 NARROW = Break("a narrow range", "echo 50000 51000 > /proc/sys/net/ipv4/ip_local_port_range")
 OPEN_NARROW = Break(
     "only that range is open",
@@ -528,6 +544,24 @@ REVERSE_PATH = (
         breaks={"n2": [ruled_tunnel("10.77.0.3/32", 51820)]},
         says="of table 51820 of an ip rule",
         innocent=("n1", "n3"),
+    ),
+    mesh(
+        "kube-ipvs0 of n2 still has the address of n3",
+        "address-held-elsewhere",
+        "n2 · kube-ipvs0",
+        machines=machines(3),
+        breaks={"n2": [holds("10.77.0.3", "kube-ipvs0")]},
+        says="n2 has 10.77.0.3 of n3 itself",
+        innocent=("n1", "n3"),
+    ),
+    mesh(
+        "a network of docker on n3 has the subnet that n2 is in",
+        "route-diverted",
+        "n3 · docker0",
+        machines=(Machine("n1"), Machine("n2", address="10.77.17.2"), Machine("n3")),
+        breaks={"n3": [bridge("docker0", "10.77.17.1/24")]},
+        says="n3 sends to 10.77.17.2 of n2 by docker0",
+        innocent=("n1", "n2"),
     ),
     mesh(
         "a NetworkPolicy: of four pods three take no connections, rank 0's does",
@@ -1250,6 +1284,33 @@ ADDRESSES = (
         also=("rdzv.reach absent",),
         says="an ip rule leads to table 51820",
         innocent=("n1", "n2"),
+        arrive=6,
+    ),
+    WorldFault(
+        "a table for what n3 sends has a router alone, which is gone",
+        *("rdzv.reach", "route-diverted", "n3 · eth0"),
+        breaks={"n3": [source_table("10.77.0.3", "default via 10.77.255.250 dev eth0 onlink")]},
+        also=("rdzv.reach absent",),
+        says="by the router 10.77.255.250 (an ip rule leads to table 200)",
+        innocent=("n1", "n2"),
+        arrive=6,
+    ),
+    WorldFault(
+        "n2 sends by a router, and its packets live for one hop",
+        *("rdzv.reach", "ttl-exceeded", "n2"),
+        breaks={"n2": [SWITCH_ROUTES, hops(1, "10.77.255.254")]},
+        also=("rdzv.reach absent",),
+        says="net.ipv4.ip_default_ttl=1 on n2",
+        innocent=("n1", "n3"),
+        arrive=6,
+    ),
+    WorldFault(
+        "two routers send what n3 has for rank 0 to each other",
+        *("rdzv.reach", "ttl-exceeded", "n3->n1"),
+        breaks={"n2": [LOOPS], "n3": [SWITCH_ROUTES, hops(64, "10.77.255.254")]},
+        also=("rdzv.reach absent",),
+        says="by ICMP 'time to live exceeded'",
+        innocent=("n1",),
         arrive=6,
     ),
     WorldFault(

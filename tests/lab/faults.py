@@ -426,6 +426,46 @@ def ruled_tunnel(subnet: str, table: int) -> Break:
     )
 
 
+def source_table(ip: str, *routes: str) -> Break:
+    """What this machine sends from `ip` is looked up in a table of its own first."""
+    added = "".join(f"ip route add {one} table 200\n" for one in routes)
+    return Break(
+        f"a table for what is sent from {ip}",
+        f"{added}ip rule add from {ip} lookup 200",
+        f"ip rule del from {ip} lookup 200; ip route flush table 200",
+    )
+
+
+def bridge(name: str, address: str) -> Break:
+    """A bridge of containers that has no container now."""
+    return Break(
+        f"{name} with {address}",
+        f"ip link add {name} type bridge; ip addr add {address} dev {name}; ip link set {name} up",
+        f"ip link del {name}",
+    )
+
+
+def holds(ip: str, interface: str) -> Break:
+    """An address of others on an interface of its own, of which ARP says nothing."""
+    return Break(
+        f"{ip} on {interface}",
+        "sysctl -qw net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2\n"
+        f"ip link add {interface} type bridge; ip addr add {ip}/32 dev {interface}; "
+        f"ip link set {interface} up",
+        f"ip link del {interface}",
+    )
+
+
+def hops(number: int, router: str = "") -> Break:
+    """Its packets live for so many hops; with a router, by which it sends to all others."""
+    by = f"ip route replace {router} dev eth0; ip route replace 10.77.0.0/16 via {router}\n"
+    return Break(
+        f"packets live for {number} hops",
+        f"{by if router else ''}sysctl -qw net.ipv4.ip_default_ttl={number}",
+        "sysctl -qw net.ipv4.ip_default_ttl=64",
+    )
+
+
 def rewrites(ip: str, to: str) -> Break:
     """A NAT rule by which what this machine sends to one address goes to another."""
     chain = _chain("output", f"ip daddr {ip} dnat ip to {to}").replace("filter", "nat")

@@ -20,10 +20,14 @@ EXTENDED_ERROR = struct.Struct("=IBBBBII")
 ORIGIN_ICMP, ORIGIN_ICMPV6 = 2, 3
 
 PORT, PROHIBITED, HOST, NETWORK = "port", "prohibited", "host", "network"
+EXPIRED = "expired"
+"""It went over more routers than its time to live allows: in circles, or that was small."""
 # codes of the type "destination unreachable": RFC 792 and 1812, RFC 4443
 CODES = {0: NETWORK, 1: HOST, 3: PORT, 9: PROHIBITED, 10: PROHIBITED, 13: PROHIBITED}
 CODES_V6 = {0: NETWORK, 1: PROHIBITED, 3: HOST, 4: PORT, 5: PROHIBITED, 6: PROHIBITED}
-TYPE, TYPE_V6 = 3, 1
+# by type; the second one is "time exceeded", in transit
+TYPES = {3: CODES, 11: {0: EXPIRED}}
+TYPES_V6 = {1: CODES_V6, 3: {0: EXPIRED}}
 
 REJECTS = (PORT, PROHIBITED)
 """What only a firewall says of a TCP port."""
@@ -33,7 +37,7 @@ STANDS_IN = "a firewall in front of it that rejects in its name"
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """What it says can't be reached (one of the words above), and the address of who says it."""
+    """What it says (one of the words above), and the address of who says it."""
 
     what: str = ""
     by: str = ""
@@ -57,14 +61,14 @@ def unreachable(sock: socket.socket) -> Unreachable:
         return Unreachable()
     for level, kind, said in ancillary:
         if (level, kind) == (socket.IPPROTO_IP, IP_RECVERR):
-            return _decoded(said, ORIGIN_ICMP, TYPE, CODES, socket.AF_INET)
+            return _decoded(said, ORIGIN_ICMP, TYPES, socket.AF_INET)
         if (level, kind) == (socket.IPPROTO_IPV6, IPV6_RECVERR):
-            return _decoded(said, ORIGIN_ICMPV6, TYPE_V6, CODES_V6, socket.AF_INET6)
+            return _decoded(said, ORIGIN_ICMPV6, TYPES_V6, socket.AF_INET6)
     return Unreachable()
 
 
 def _decoded(
-    said: bytes, origin: int, type_: int, codes: dict[int, str], family: socket.AddressFamily
+    said: bytes, origin: int, types: dict[int, dict[int, str]], family: socket.AddressFamily
 ) -> Unreachable:
     # of a struct sockaddr_in and sockaddr_in6
     begin, size = (4, 4) if family == socket.AF_INET else (8, 16)
@@ -72,6 +76,7 @@ def _decoded(
     if len(address) < size:
         return Unreachable()
     _, came, kind, code, *_ = EXTENDED_ERROR.unpack_from(said)
-    if (came, kind) != (origin, type_) or code not in codes:
+    what = types.get(kind, {}).get(code, "") if came == origin else ""
+    if not what:
         return Unreachable()
-    return Unreachable(codes[code], socket.inet_ntop(family, address))
+    return Unreachable(what, socket.inet_ntop(family, address))

@@ -30,7 +30,7 @@ from typing import Any
 from preflight.check import Context
 from preflight.domains.net import pairing
 from preflight.domains.net.dns import parse_ip
-from preflight.domains.net.icmp import REJECTS, keep_icmp, unreachable
+from preflight.domains.net.icmp import EXPIRED, REJECTS, keep_icmp, unreachable
 from preflight.domains.net.interfaces import (
     LIBRARIES,
     ListenAddress,
@@ -57,9 +57,10 @@ from preflight.host import Host
 from preflight.model import CannotObserve
 
 OK, TIMED_OUT, SILENT, CLOSED = "ok", "timed out", "silent", "closed"
-WRONG, NO_SOCKET = "wrong machine", "no socket"
+WRONG, NO_SOCKET, LOOP = "wrong machine", "no socket", "time to live exceeded"
 """Results of an edge beside errno's names. silent: connected, then nothing; closed: connected, then
-closed without an answer; no socket: this process has no descriptors left, which says nothing."""
+closed without an answer; no socket: this process has no descriptors left, which says nothing; time
+to live exceeded: a router has said so."""
 
 CONNECT = 3.5
 """Seconds to connect: a SYN that is lost is sent again after 1 and after 3."""
@@ -645,6 +646,7 @@ class MeshPeer:
             except OSError as error:
                 result = connect_error(error, target.ip)
                 said = unreachable(sock)
+                result = LOOP if said.what == EXPIRED else result
                 rejected_by = said.by if said.what in REJECTS else ""
         seconds = connected if connected is not None else time.monotonic() - began
         taken = port if connected is not None and result != OK else 0

@@ -32,6 +32,7 @@ from preflight.domains.net.interfaces import (
 )
 from preflight.domains.net.mesh_probe import (
     CLOSED,
+    LOOP,
     NO_SOCKET,
     OK,
     REFUSED,
@@ -94,7 +95,7 @@ class Mesh:
     filtered  those on which its reverse path filter drops what their subnet sends; detours: the
               same of single addresses, by routes of their own
     diverted  addresses of others that this node did not reach, and to which the kernel sends by
-              another interface than the library's
+              another interface than the library's, by a router, or which it has itself
     macs      interface -> MAC address of those of `ways`; arp: where it sends to for the addresses
               of others, where an edge from here does not work
     opens     connections of each edge when all were opened at once; `opened` are the edges on which
@@ -450,6 +451,7 @@ WORDS = {
     "timed out": "no answer: a firewall drops the packets, or there is no route",
     "ENETUNREACH": "no route",
     UNROUTED: "the sender has no route (EHOSTUNREACH)",
+    LOOP: "it goes over too many routers, in circles or with a small net.ipv4.ip_default_ttl",
     "EINVAL": "a black-hole route, or an address that can't be a source there (EINVAL)",
     "EACCES": "prohibited by the sender's own routes or firewall (EACCES)",
     "EPERM": "rejected by the sender's own firewall (EPERM)",
@@ -605,8 +607,8 @@ def sent_by_another_interface(
     world: World[Mesh], one: LibraryMesh, suspect: Suspect
 ) -> dict[str, tuple[str, Detour]]:
     """Nodes whose kernel sends to another one in a network of theirs, and answers it, by another
-    interface than that network's -> that node, and the route; none where that does not explain all
-    edges of a suspect."""
+    interface than that network's, by a router, or not at all since it has that address itself ->
+    that node, and the route; none where that does not explain all edges of a suspect."""
     found: dict[str, tuple[str, Detour]] = {}
     for a, b in suspect.edges:
         ways = {node: _diversion(world, one, node, to) for node, to in ((a, b), (b, a))}
@@ -625,7 +627,7 @@ def _diversion(world: World[Mesh], one: LibraryMesh, node: str, to: str) -> Deto
     found = detour_of(here.diverted, way.interface, there.ip)
     beside = way.prefix and in_network(f"{way.ip}/{way.prefix}", there.ip)
     # to another network the default route leads, where none by this interface does
-    return found if found is not None and (beside or found.table) else None
+    return found if found is not None and (beside or found.table or found.own) else None
 
 
 def of_other_family(one: LibraryMesh) -> dict[str, int]:

@@ -15,7 +15,7 @@ from ipaddress import ip_network
 
 from preflight.domains.net.dns import in_network
 from preflight.domains.net.interface_rules import isolated, virtual
-from preflight.domains.net.kernel_route import kernel_route
+from preflight.domains.net.kernel_route import KernelRoute, kernel_route
 from preflight.frozen import dataclass
 from preflight.host import Address, Host, Route
 from preflight.model import CannotObserve
@@ -36,6 +36,7 @@ class OutgoingWay:
             not; empty where there is none
     table   the routing table to which an `ip rule` leads; 0: one that every machine has
     by_port other ports of that address are sent to by another interface
+    gateway the router that it sends to first, though the address is in `source`'s own network
     """
 
     leaves: str
@@ -44,6 +45,7 @@ class OutgoingWay:
     beside: str = ""
     table: int = 0
     by_port: bool = False
+    gateway: str = ""
 
     @property
     def answers_are_dropped(self) -> bool:
@@ -57,12 +59,16 @@ class Detour:
 
     network  in CIDR notation
     table    the routing table that has this route, where only an `ip rule` leads to it; else 0
+    gateway  the router that it sends to first, by the same interface; empty: by another one
+    own      `leaves` has that address itself: what is sent there never leaves this machine
     """
 
     network: str
     leaves: str
     comes: str
     table: int = 0
+    gateway: str = ""
+    own: bool = False
 
 
 def outgoing_way(host: Host, ip: str, port: int = 0) -> OutgoingWay | None:
@@ -73,27 +79,49 @@ def outgoing_way(host: Host, ip: str, port: int = 0) -> OutgoingWay | None:
     with contextlib.suppress(OSError, CannotObserve, ValueError):
         mine = host.source_of(ip)
         source = next((i.name for i in host.interfaces for a in i.addresses if a.ip == mine), "")
-        leaves, table = _route(host, ip, port)
+        way = _route(host, ip, port)
+        leaves, table = way.interface, _table_of_rule(way)
         if source and leaves:
             beside = _beside(host, leaves, ip)
-            by_port = bool(table) and _route(host, ip, 0)[0] != leaves
-            return OutgoingWay(leaves, source, _filter(host, source), beside, table, by_port)
+            by_port = bool(table) and _route(host, ip, 0).interface != leaves
+            gateway = way.gateway if _has_in_network(host, leaves, ip) else ""
+            kept = _filter(host, source)
+            return OutgoingWay(leaves, source, kept, beside, table, by_port, gateway)
     return None
 
 
-def _route(host: Host, ip: str, port: int) -> tuple[str, int]:
-    """The interface and the table of a rule, as the kernel says; of a recorded machine the main
-    routing table is all there is."""
-    if host.live and (told := kernel_route(ip, port)) is not None:
-        return told.interface, told.table if told.by_rule else 0
+def _route(host: Host, ip: str, port: int) -> KernelRoute:
+    """As the kernel says; of a recorded machine the main routing table is all there is."""
+    if host.live:
+        source = ""
+        with contextlib.suppress(OSError):
+            source = host.source_of(ip)
+        if (told := kernel_route(ip, port, source)) is not None:
+            return told
     fits = [r for r in host.routes() if ":" not in r.network and _covers(r, ip)]
-    return max(fits, key=lambda r: (r.prefix, -r.metric)).interface if fits else "", 0
+    return KernelRoute(max(fits, key=lambda r: (r.prefix, -r.metric)).interface if fits else "", 0)
+
+
+def _table_of_rule(way: KernelRoute) -> int:
+    return way.table if way.by_rule else 0
 
 
 def _beside(host: Host, leaves: str, ip: str) -> str:
-    there = [i for i in host.interfaces for a in i.addresses if _in_network(a, ip)]
-    names = [i.name for i in there if i.running]
-    return "" if leaves in names else next(iter(names), "")
+    """Unless `leaves` is in that network, too, and leads to other machines."""
+    there = [i for i in host.interfaces for a in i.addresses if _in_network(a, ip) and i.running]
+    names = [i.name for i in there if i.name != leaves]
+    return "" if _leads_there(host, leaves, ip) else next(iter(names), "")
+
+
+def _leads_there(host: Host, name: str, ip: str) -> bool:
+    """Whether an interface has an address in the network of `ip`, and may lead to it: it has a
+    link, and is no bridge of containers, whose network is this machine's alone."""
+    running = any(i.name == name and i.running for i in host.interfaces)
+    return running and not isolated(name) and _has_in_network(host, name, ip)
+
+
+def _has_in_network(host: Host, name: str, ip: str) -> bool:
+    return any(_in_network(a, ip) for i in host.interfaces if i.name == name for a in i.addresses)
 
 
 def filtered(host: Host) -> tuple[str, ...]:
@@ -136,15 +164,23 @@ def detours(host: Host) -> tuple[Detour, ...]:
 
 def diversions(host: Host, targets: Iterable[tuple[str, str]]) -> tuple[Detour, ...]:
     """Of addresses, each with the interface on which this machine has its own in that network,
-    those that the kernel sends to by another interface, whatever its reverse path filter. Not by
-    one that has an address in that network as well."""
+    those that the kernel sends to by another interface, by a router, or to itself, whatever its
+    reverse path filter. Not by an interface that leads into that network as well."""
     found = []
     with contextlib.suppress(OSError, CannotObserve, ValueError):
         for ip, interface in sorted(set(targets))[:DETOURS_KEPT]:
-            leaves, table = _route(host, ip, 0)
-            by = [i for i in host.interfaces if i.name == leaves and not i.loopback]
-            if leaves != interface and by and not any(_in_network(a, ip) for a in by[0].addresses):
-                found.append(Detour(f"{ip}/{128 if ':' in ip else 32}", leaves, interface, table))
+            way = _route(host, ip, 0)
+            leaves, table = way.interface, _table_of_rule(way)
+            network = f"{ip}/{128 if ':' in ip else 32}"
+            others = [i.name for i in host.interfaces if not i.loopback]
+            if way.local:
+                holds = (i.name for i in host.interfaces if any(a.ip == ip for a in i.addresses))
+                found.append(Detour(network, next(holds, leaves), interface, own=True))
+            elif leaves != interface and leaves in others and not _leads_there(host, leaves, ip):
+                found.append(Detour(network, leaves, interface, table))
+            elif way.gateway and ":" not in ip and _has_in_network(host, leaves, ip):
+                # of IPv6 a router may give out a prefix that is not on the link
+                found.append(Detour(network, leaves, interface, table, way.gateway))
     return tuple(found)
 
 

@@ -35,6 +35,7 @@ class AttemptOutcome(StrEnum):
     NOT_OURS = "not-a-meeting"
     REFUSED = "refused"
     PROHIBITED = "prohibited"
+    EXPIRED = "ttl-exceeded"
     DROPPED = "dropped"
     DEAD = "host-dead"
     NO_ROUTE = "no-route"
@@ -83,6 +84,7 @@ class Reach:
     ecn         its SYNs ask for ECN, and it never tries again without (tcp_ecn_fallback=0)
     numbers     the torchrun that is to come numbers its nodes itself
     again       further connections of an agent that is in to MASTER_PORT, while its own was open
+    ttl         net.ipv4.ip_default_ttl of this machine; None: not known
     identical   TORCH_ELASTIC_WORKER_IDENTICAL=1: torchrun multiplies its own ranks there
     twins       other agents on this machine with the same ranks: their process numbers
     """
@@ -114,6 +116,7 @@ class Reach:
     identical: bool = False
     twins: tuple[int, ...] = ()
     again: tuple[Probe, ...] = ()
+    ttl: int | None = None
 
     @property
     def known_by(self) -> str:
@@ -140,6 +143,8 @@ def outcome_of(attempt: Attempt, routes: Mapping[str, str]) -> AttemptOutcome:
     match attempt.error:
         case _ if attempt.icmp in icmp.REJECTS:  # a host without a listener resets
             return AttemptOutcome.PROHIBITED
+        case _ if attempt.icmp == icmp.EXPIRED:
+            return AttemptOutcome.EXPIRED
         case "ECONNREFUSED" | "ECONNRESET":
             return AttemptOutcome.REFUSED
         case "ETIMEDOUT":
@@ -215,6 +220,7 @@ ICMP_WORDS = {
     icmp.PROHIBITED: "administratively prohibited",
     icmp.HOST: "host unreachable",
     icmp.NETWORK: "network unreachable",
+    icmp.EXPIRED: "time to live exceeded",
 }
 
 
@@ -303,6 +309,20 @@ FINDINGS = {
         means=TIMED_OUT + " or 'No route to host'",
         text="allow all TCP between the nodes of the job, on both of them",
         commands=(Command("nft list ruleset", "both nodes"), DIALS),
+        blame=(Blame.NETWORK, Blame.NODE),
+    ),
+    AttemptOutcome.EXPIRED: FindingType(
+        headline="packets from {outside} to {name} go over too many routers, the last of them {by}",
+        who="network administrator",
+        cause="a routing loop: two routers or nodes that send what is for this address to each "
+        "other; or a net.ipv4.ip_default_ttl below the number of routers on the way",
+        means="'errno: 113 - No route to host', then " + TIMED_OUT + " on this node",
+        text="find the router that sends them back, and correct its route; "
+        "net.ipv4.ip_default_ttl is 64 by default",
+        commands=(
+            Command("tracepath -n {ip}", "the node that does not get in"),
+            Command("sysctl net.ipv4.ip_default_ttl", "the node that does not get in"),
+        ),
         blame=(Blame.NETWORK, Blame.NODE),
     ),
     AttemptOutcome.DROPPED: FindingType(

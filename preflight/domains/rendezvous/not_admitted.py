@@ -33,6 +33,9 @@ from preflight.roster import Attempt, StoreStage
 
 SHOWN = 4
 
+FEW_HOPS = 32
+"""Routers on the way, at most, that no cluster has."""
+
 RESET_WITHIN = 1.0
 """Seconds: before that, nobody has given up waiting."""
 
@@ -299,6 +302,8 @@ def _diagnosis(
         return _completed(group, view)
     if code == on_the_way.TRANSLATED:
         return _rewritten(group, view)
+    if way is AttemptOutcome.EXPIRED:
+        return _expired(group, world, view)
     side, sure = (OWN, Confidence.CERTAIN) if way in NAMES else _side(group, view)
     if first.rejecting_side:
         side, sure = first.rejecting_side, Confidence.LIKELY
@@ -306,9 +311,7 @@ def _diagnosis(
         # that everybody lacks the way to it is the address's fault
         side = OWN if view is not None and view.guests else side
     host = meeting_host(world, view, first.here, first.reach.roll)
-    links = tuple(Subject(Kind.LINK, o.here.node, ranks=o.here.ranks, to=host.node) for o in group)
-    if not host.node:
-        links = tuple(_edge(one) for one in group)
+    links = _links(group, host)
     nodes = tuple(one.here for one in group)
     at_host = (host,) if way in SET_THERE else (host, *links)
     subjects = {AT_HOST: at_host, OWN: nodes}.get(side, links)
@@ -345,6 +348,33 @@ def _diagnosis(
             "silent": SILENT_HOST if view is None else DROPS,
             "firewall": _firewall(first, host.node or host.name),
         },
+    )
+
+
+def _links(group: Sequence[NotAdmitted], host: Subject) -> tuple[Subject, ...]:
+    """The ways from each to the meeting's host."""
+    if not host.node:
+        return tuple(_edge(one) for one in group)
+    return tuple(Subject(Kind.LINK, o.here.node, ranks=o.here.ranks, to=host.node) for o in group)
+
+
+def _expired(group: Sequence[NotAdmitted], world: World[Reach], view: MeetingView | None) -> Found:
+    """Whether the nodes themselves give their packets too few hops, or the way goes in circles."""
+    first = group[0]
+    small = [one for one in group if one.reach.ttl is not None and one.reach.ttl < FEW_HOPS]
+    own = len(small) == len(group)
+    saw = _what_they_saw(group, view)
+    if small:
+        saw = f"net.ipv4.ip_default_ttl={small[0].reach.ttl} on {small[0].here.node} · {saw}"
+    host = meeting_host(world, view, first.here, first.reach.roll)
+    return Found(
+        str(AttemptOutcome.EXPIRED),
+        tuple(one.here for one in group) if own else _links(group, host),
+        saw=saw,
+        expected="net.ipv4.ip_default_ttl=64" if own else "a way that does not go in circles",
+        blame=Blame.NODE if own else Blame.NETWORK,
+        confidence=Confidence.CERTAIN if own else Confidence.LIKELY,
+        fields={**_fields(group, ""), "by": first.attempt.icmp_by[:45] if first.attempt else ""},
     )
 
 
@@ -505,15 +535,17 @@ def _diverted(group: Sequence[NotAdmitted], view: MeetingView | None) -> Found:
     way = ways[0][1]
     ports = ", of some ports only" if way.by_port else ""
     rule = f" (an ip rule leads to table {way.table}{ports})" if way.table else ""
+    leaves = f"the router {way.gateway}" if way.gateway and not way.beside else way.leaves
+    nic = way.beside or way.leaves
     return Found(
         on_the_way.DIVERTED,
         tuple(Subject(Kind.NIC, here.node, w.leaves, here.ranks) for here, w in ways),
-        saw=f"{first.here.node} sends to {ip} by {way.leaves}{rule}, and has {way.beside} in its "
+        saw=f"{first.here.node} sends to {ip} by {leaves}{rule}, and has {nic} in its "
         f"network · {_what_they_saw(group, view)}",
-        expected=f"a route to {ip} by {way.beside}",
+        expected=f"a route to {ip} by {nic}" + " without a router" * bool(way.gateway),
         confidence=Confidence.LIKELY,
         alternatives=("a firewall on the way",),
-        fields={**_fields(group, ""), "leaves": way.leaves, "nic": way.beside},
+        fields={**_fields(group, ""), "leaves": leaves, "nic": nic},
     )
 
 

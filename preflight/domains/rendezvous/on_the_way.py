@@ -340,10 +340,12 @@ def _filters_answers(reach: Reach, ip: str) -> bool:
 
 
 def _is_diverted(reach: Reach, ip: str) -> bool:
-    """Whether nothing at all came back by a route that leaves past the network of that address."""
+    """Whether nothing at all came back by a route that leaves past the network of that address, or
+    by a router though it is in that network."""
     way = reach.ways.get(ip)
     nothing = not any(p.answered for p in reach.elsewhere if p.ip == ip)
-    return way is not None and bool(way.beside) and (nothing or way.by_port)
+    past = way is not None and bool(way.beside or way.gateway)
+    return way is not None and past and (nothing or way.by_port)
 
 
 def _is_completed(way: AttemptOutcome, reach: Reach, ip: str) -> bool:

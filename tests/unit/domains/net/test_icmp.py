@@ -48,11 +48,18 @@ def test_what_a_sender_says_of_ipv6(code: int, what: str) -> None:
 
 @pytest.mark.parametrize(
     "said",
-    [b"", b"\0" * 15, message(2, 3, 3, b"\0\0\0\0"), message(2, 11, 0, OWN), message(1, 3, 3, OWN)],
+    [b"", b"\0" * 15, message(2, 3, 3, b"\0\0\0\0"), message(2, 11, 1, OWN), message(1, 3, 3, OWN)],
 )
 def test_what_says_nothing_of_the_kind(said: bytes) -> None:
     queue = Queue(socket.IPPROTO_IP, icmp.IP_RECVERR, said)
     assert icmp.unreachable(queue) == icmp.Unreachable()  # type: ignore[arg-type]
+
+
+def test_a_way_over_too_many_routers() -> None:
+    queue = Queue(socket.IPPROTO_IP, icmp.IP_RECVERR, message(2, 11, 0, OWN))
+    assert icmp.unreachable(queue) == icmp.Unreachable("expired", "10.0.0.9")  # type: ignore[arg-type]
+    queue = Queue(socket.IPPROTO_IPV6, icmp.IPV6_RECVERR, message(3, 3, 0, OWN_V6))
+    assert icmp.unreachable(queue) == icmp.Unreachable("expired", "fd00::9")  # type: ignore[arg-type]
 
 
 def test_a_port_where_nothing_listens_says_nothing_by_icmp() -> None:

@@ -14,6 +14,8 @@ def test_the_loopback_is_reached_by_its_own_interface() -> None:
     assert told is not None
     assert told.interface == "lo"
     assert not told.by_rule
+    assert told.local
+    assert not told.gateway
 
 
 @pytest.mark.parametrize("ip", ["", "h1", "10.0.0.1.1"])
@@ -33,6 +35,25 @@ def test_a_table_that_only_a_rule_leads_to(
     told = kernel_route("10.77.0.1")
     assert told == KernelRoute("lo", table)
     assert told.by_rule is by_rule
+
+
+def test_a_router_and_the_address_that_it_sends_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    interface = attribute(module.OIF, (1).to_bytes(4, "little"))
+    gateway = attribute(module.GATEWAY, bytes((10, 77, 255, 254)))
+    monkeypatch.setattr(
+        module, "asked", lambda *said: asked.append(said[2]) or bytes(12) + interface + gateway
+    )
+    assert kernel_route("10.77.0.1", source="10.77.0.2") == KernelRoute("lo", 0, "10.77.255.254")
+    assert asked[0][2] == 32
+    assert attribute(module.SRC, bytes((10, 77, 0, 2))) in asked[0]
+
+
+def test_the_kernel_takes_the_address_that_it_sends_from() -> None:
+    told = kernel_route("127.0.0.9", source="127.0.0.1")
+    assert told is not None
+    assert (told.interface, told.local) == ("lo", True)
+    assert kernel_route("127.0.0.9", source="192.0.2.77") is None  # not its own
 
 
 @pytest.mark.parametrize("answer", [b"", bytes(12), bytes(5)])

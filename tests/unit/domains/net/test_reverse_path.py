@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from preflight.domains.net import reverse_path as module
+from preflight.domains.net.kernel_route import KernelRoute
 from preflight.domains.net.reverse_path import (
     CONF,
     Detour,
@@ -100,6 +102,71 @@ def test_what_it_sends_by_another_interface_that_is_not_of_that_network(
         (Detour(f"{ip}/32", "eth1", "eth0"),) if ip == "10.77.0.1" else ()
     )
     assert len(diversions(host, [(ip, "eth1")])) == (ip == "192.0.2.1")
+
+
+class Answers(Two):
+    """The same, live: its kernel says this of every address."""
+
+    answer = KernelRoute("eth0", 254)
+    interfaces = (  # type: ignore[assignment]
+        *Two.interfaces,
+        Interface("lo", True, True, True, 65536, (Address("10.77.0.9", 32, 4),)),
+        Interface("br-5f3c9a1e77b2", True, True, False, 1500, (Address("10.77.4.1", 24, 4),)),
+        Interface("br-lan", True, True, False, 1500, (Address("10.77.5.1", 24, 4),)),
+        Interface("br-old", True, False, False, 1500, (Address("10.77.6.1", 24, 4),)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("ip", "answer", "found", "beside", "gateway"),
+    [
+        ("10.77.0.1", KernelRoute("eth0", 254), (), "", ""),
+        (
+            *("10.77.0.1", KernelRoute("eth0", 200, "10.77.255.250")),
+            (Detour("10.77.0.1/32", "eth0", "eth0", 200, "10.77.255.250"),),
+            *("", "10.77.255.250"),
+        ),
+        # another network has a router
+        ("192.0.2.1", KernelRoute("eth0", 200, "10.77.255.250"), (), "", ""),
+        (
+            *("10.77.0.9", KernelRoute("lo", 255, local=True)),
+            (Detour("10.77.0.9/32", "lo", "eth0", own=True),),
+            *("eth0", ""),
+        ),
+        (
+            *("10.77.4.4", KernelRoute("br-5f3c9a1e77b2", 254)),
+            (Detour("10.77.4.4/32", "br-5f3c9a1e77b2", "eth0"),),
+            *("eth0", ""),
+        ),
+        ("10.77.5.4", KernelRoute("br-lan", 254), (), "", ""),
+        (
+            *("10.77.6.4", KernelRoute("br-old", 254)),
+            (Detour("10.77.6.4/32", "br-old", "eth0"),),
+            *("eth0", ""),
+        ),
+    ],
+)
+def test_what_the_kernel_does_with_what_is_for_a_neighbour(
+    monkeypatch: pytest.MonkeyPatch,
+    ip: str,
+    answer: KernelRoute,
+    found: tuple[Detour, ...],
+    beside: str,
+    gateway: str,
+) -> None:
+    asked = []
+
+    def kernel_route(ip: str, port: int, source: str) -> KernelRoute:
+        asked.append(source)
+        return answer
+
+    monkeypatch.setattr(module, "kernel_route", kernel_route)
+    host = Answers("/")
+    assert diversions(host, [(ip, "eth0")]) == found
+    way = outgoing_way(host, ip)
+    assert way is not None
+    assert (way.beside, way.gateway) == (beside, gateway)
+    assert set(asked) == {"10.77.0.2"}
 
 
 def test_further_tables_may_have_a_route_for_it(tmp_path: Path) -> None:
