@@ -357,7 +357,8 @@ def _source_address(host: Host, ips: tuple[str, ...]) -> tuple[str, str]:
         try:
             return host.source_of(ip), ""
         except OSError as error:
-            problem = f"{ip}: {error.strerror}"
+            if error.errno != errno.EAGAIN:  # no port is left to ask from: net.port says so
+                problem = f"{ip}: {error.strerror}"
     return "", problem
 
 

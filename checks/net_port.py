@@ -200,10 +200,12 @@ FINDINGS = {
     ),
     "ports-few": FindingType(
         headline="{at} has too few ephemeral ports for the job: {seen}",
-        cause="a net.ipv4.ip_local_port_range narrowed for a firewall",
+        cause="a net.ipv4.ip_local_port_range narrowed for a firewall, or a "
+        "net.ipv4.ip_local_reserved_ports that takes most of it",
         means="NCCL and Gloo fail with 'Cannot assign requested address' or 'Address already in "
         "use' once all ports of the range are in use",
-        text="widen net.ipv4.ip_local_port_range to at least {wanted} ports",
+        text="widen net.ipv4.ip_local_port_range to at least {wanted} ports, or reserve fewer of "
+        "them",
         commands=(
             Command(
                 "sysctl -w net.ipv4.ip_local_port_range='32768 60999'",
@@ -543,7 +545,7 @@ def _of_torchrun(own: TorchrunPort, joins: str | None, pid: int) -> dict[str, An
 def _judge_range(here: Subject, seen: MasterPort) -> Iterator[Found]:
     ranks = max(1, len(here.ranks))
     ports = seen.high - seen.low + 1 - seen.reserved
-    if seen.used_up:
+    if seen.used_up and (ports > 0 or not seen.high):
         of = f"all {ports} ports of {seen.low}-{seen.high} (net.ipv4.ip_local_port_range) are"
         yield Found(
             "ports-used-up",
@@ -555,10 +557,13 @@ def _judge_range(here: Subject, seen: MasterPort) -> Iterator[Found]:
         yield Found(
             "ports-few",
             (here,),
-            saw=f"net.ipv4.ip_local_port_range is {seen.low} {seen.high}: {max(0, ports)} ports",
+            saw=f"net.ipv4.ip_local_port_range is {seen.low} {seen.high}"
+            + ", less those of net.ipv4.ip_local_reserved_ports" * bool(seen.reserved)
+            + f": {max(0, ports)} ports",
             expected=f"{PORTS_PER_RANK} for each of {ranks} ranks",
             fields={"wanted": str(PORTS_PER_RANK * ranks)},
             status=Status.FAIL if ports < ranks else Status.WARN,
+            explains=FINDINGS["ports-used-up"].explains if ports <= 0 else None,
         )
 
 

@@ -11,12 +11,13 @@ Fails if     an agent can't get in: the name does not resolve or its name server
              the agent's interface in that network has no link, or is passed over by a route of
              another one or of a router, in whichever routing table; the packets go over too many
              routers; a search domain or a NAT rule of the agent's node leads to another machine;
-             another program answers; an address that torch tries first does not respond. Also if rank 0 does not run on MASTER_ADDR, does not reach
-             itself there (a service without hairpin), or that is the loopback, or an address that
-             other nodes have, too; rank 0 can't listen; a rank exists twice; WORLD_SIZE differs;
-             more torchruns are to start than --nnodes says; an agent is lost, cut off, hears
-             nothing, can hardly send or was stopped for a while; rank 0's node has too few open
-             files for all agents; MASTER_PORT lets only some connections pass at a time
+             another program answers; an address that torch tries first does not respond. Also if
+             rank 0 does not run on MASTER_ADDR, does not reach itself there (a service without
+             hairpin), or that is the loopback, or an address that other nodes have, too; rank 0
+             can't listen; a rank exists twice; WORLD_SIZE differs; more torchruns are to start than
+             --nnodes says; an agent is lost, cut off, hears nothing, can hardly send or was stopped
+             for a while; rank 0's node has too few open files for all agents; MASTER_PORT lets only
+             some connections pass at a time
 Warns if     an agent arrives 5 s after most others; agents or ranks of another job connect; so many
              connections stay silent that some had to be closed; all came, and a further connection
              of each node to MASTER_PORT has no answer; the nodes of a torchrun start
@@ -95,6 +96,7 @@ from preflight.model import (
     World,
 )
 from preflight.roster import Arrival, Roll
+from preflight.sanitize import one_line
 
 CHECK = Check(
     scope=Scope.NODE,
@@ -563,11 +565,18 @@ def _detours(host: Host, interface: str) -> tuple[Detour, ...]:
 
 
 def _hosts_line(host: Host, name: str) -> str:
-    """`/etc/hosts line 3`, where that file has the name."""
+    """`/etc/hosts line 3`, where that file has the name, or the file of HOSTALIASES: it has another
+    name for it, which DNS is asked for (hostname(7))."""
     lines = (host.read_or_none("/etc/hosts") or "").splitlines()[:HOSTS_LINES]
     for number, line in enumerate(lines, 1):
         if name in line.partition("#")[0].split()[1:]:
             return f"/etc/hosts line {number}"
+    aliases = host.environ.get("HOSTALIASES", "")
+    if aliases and "." not in name and host.path(aliases).is_file():
+        lines = (host.read_or_none(aliases) or "").splitlines()[:HOSTS_LINES]
+        for number, line in enumerate(lines, 1):
+            if line.lower().split()[:1] == [name.lower()]:
+                return f"HOSTALIASES={one_line(aliases, 60)}, line {number}"
     return ""
 
 
@@ -637,7 +646,8 @@ def _route(host: Host, ip: str) -> str:
     try:
         host.source_of(ip)
     except OSError as error:
-        return errno.errorcode.get(error.errno or 0, str(error)[:40])
+        if error.errno != errno.EAGAIN:  # no port is left to ask from
+            return errno.errorcode.get(error.errno or 0, str(error)[:40])
     return ""
 
 

@@ -32,7 +32,11 @@ from typing import Any
 from preflight import humanize
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
 from preflight.domains.collectives import gloo_unreachable, stalls
-from preflight.domains.collectives.process_group import CLOSING, leave, without_dns
+from preflight.domains.collectives.process_group import (
+    CLOSING,
+    leave,
+    without_dns,
+)
 from preflight.domains.collectives.stalls import GLOO_UNREACHABLE, Signature
 from preflight.domains.net.port_owners import LISTEN, sockets_at
 from preflight.domains.torch.steps import Steps, Trouble
@@ -183,7 +187,9 @@ class RendezvousTimes:
 def observe(host: Host, ctx: Context) -> RendezvousTimes:
     if not ctx.master_addr or not ctx.master_port:
         raise NotApplicable("nothing says where the ranks meet (MASTER_ADDR, MASTER_PORT)")
-    without_dns(host, ctx.master_addr)
+    if ctx.master_ip:
+        os.environ["MASTER_ADDR"] = ctx.master_ip
+    without_dns(host, ctx.master_ip or ctx.master_addr)
     steps = Steps(ctx)
     began = time.perf_counter()
     store: list[Any] = []

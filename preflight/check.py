@@ -171,6 +171,8 @@ class Context:
                          world_size how many there are
     roll                 what this agent knows of the meeting; None where there was none
     master_addr, _port   where the job would meet; empty/0 when nothing says so
+    master_ip            the address of master_addr by which this agent came to the meeting, where
+                         it takes seconds to look that up; else empty
     seconds              the budget of this observation; the process is killed when it is over
     patience             seconds for which this run waits for nodes that are late (--arrive)
     mark(name)           "I have got this far": shown when the observation is killed
@@ -187,6 +189,7 @@ class Context:
     local_world_size: int = 1
     master_addr: str = ""
     master_port: int = 0
+    master_ip: str = ""
     patience: float = 0.0
     options: Mapping[str, Any] = field(default_factory=dict)
     preloaded: Mapping[str, Preloaded] = field(default_factory=dict)

@@ -11,6 +11,9 @@ from preflight.frozen import dataclass
 from preflight.model import Mark
 from preflight.strenum import StrEnum
 
+SLOW_LOOKUP = 1.0
+"""Seconds."""
+
 SILENT = "no sign of life"
 """How it begins why somebody was lost of whom nothing was heard any more, not even an end."""
 
@@ -34,8 +37,9 @@ class Attempt:
     heard     the first bytes of a stranger, made printable and cut
     seconds   that this try took; `tries` how many there were, `at` when the last began
     unacked   bytes of ours that the other end's kernel had not acknowledged at its end
-    icmp      the ICMP message that ended it: `port`, `prohibited`, `host` or `network`; empty:
-              none, or the kernel does not say. `icmp_by`: the address of who sent it
+    icmp      the ICMP message that ended it: `port`, `prohibited`, `host`, `network` or
+              `expired`; empty: none, or the kernel does not say. `icmp_by`: the address of who
+              sent it
     """
 
     ip: str
@@ -131,7 +135,8 @@ class Roll:
 
     hosts       this agent holds the meeting; only then `arrivals` and `strangers` are filled
     name        MASTER_ADDR and port as they were given; `ips` what the name gave here, c10d's order
-    lookup      why the lookup of the name failed (EAI_NONAME …, SILENT), empty when it did not
+    lookup      why the lookup of the name failed (EAI_NONAME …, SILENT), empty when it did not;
+                `looked`: how many seconds the last one took
     mine        MASTER_ADDR is an address of this machine
     ladder      each address that this agent tried, in order; empty on the host
     reached     it is in the meeting, seconds after it began; None: it never was
@@ -167,6 +172,7 @@ class Roll:
     pid: int = 0
     ips: tuple[str, ...] = ()
     lookup: str = ""
+    looked: float = 0.0
     mine: bool = False
     ladder: tuple[Attempt, ...] = ()
     reached: float | None = None
@@ -191,3 +197,12 @@ class Roll:
     twins: tuple[int, ...] = ()
     store: StoreStage = StoreStage.NONE
     marks: tuple[Mark, ...] = field(default=())
+
+    @property
+    def master_ip(self) -> str:
+        """The address by which this agent came to the meeting, where it took seconds to look the
+        name up: c10d does that twice for each connection. Empty where it did not."""
+        if self.looked < SLOW_LOOKUP:
+            return ""
+        inside = (attempt.ip for attempt in self.ladder if attempt.answer == "ours")
+        return next(inside, next(iter(self.ips), ""))

@@ -67,9 +67,10 @@ def ask(
     rank: int | None,
     place: Place,
     roll: Any,
+    master_ip: str,
 ) -> Call:
     """Have one observation of a check made; `rank` None: the node's. `encoded` is the topology,
-    `roll` what is known of the meeting, both as JSON."""
+    `roll` what is known of the meeting, both as JSON; `master_ip`: see Context."""
     top, check = plan.topology, loaded.check
     world = check.scope is Scope.WORLD
     seconds = plan.budgets.get(loaded.id, check.budget)
@@ -82,6 +83,7 @@ def ask(
         "local_world_size": len(place.ranks),
         "master_addr": top.master_addr,
         "master_port": top.master_port,
+        "master_ip": master_ip,
         "patience": plan.patience,
         "options": dict(plan.options.get(loaded.id, {})),
         "roll": roll,

@@ -380,7 +380,9 @@ class Run:
         roll = None
         if company is not None and (check.scope, check.stage) == (Scope.NODE, Stage.MEETING):
             roll = encode(company.roll)
-        return ask(self.workers, self.plan, self._encoded, loaded, rank, self._place(loaded), roll)
+        place = self._place(loaded)
+        ip = company.roll.master_ip if company is not None else ""
+        return ask(self.workers, self.plan, self._encoded, loaded, rank, place, roll, ip)
 
     def _place(self, loaded: Loaded) -> Place:
         company, node = self.company, self.node

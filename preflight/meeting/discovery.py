@@ -56,7 +56,8 @@ class Agent:
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
     """What a look around has found, see tasks.scout(); `pending`: it is still looking;
-    `translated`: MASTER_ADDR may lead here though no interface has it."""
+    `translated`: MASTER_ADDR may lead here though no interface has it; `looked`: seconds that the
+    last look-up of it took."""
 
     host: str = ""
     identity: str = ""
@@ -64,6 +65,7 @@ class Whereabouts:
     error: str = ""
     mine: bool = False
     translated: bool = False
+    looked: float = 0.0
     own: tuple[str, ...] = ()
     twins: tuple[int, ...] = ()
     pending: bool = True
@@ -101,6 +103,7 @@ class Whereabouts:
             pid=os.getpid(),
             ips=self.ips,
             lookup=self.error,
+            looked=self.looked,
             mine=self.mine,
             patience=agent.patience,
             nodes=agent.nodes,
@@ -137,6 +140,7 @@ def look_around(agent: Agent, workers: Workers, before: Whereabouts) -> Whereabo
         error=str(seen["error"]),
         mine=bool(seen["mine"]),
         translated=bool(seen["translated"]),
+        looked=float(seen["looked"]),
         own=tuple(seen["own"]),
         twins=tuple(pid for pid in seen["claimants"] if pid != os.getpid()),
         pending=False,

@@ -60,6 +60,7 @@ def scout(args: Mapping[str, Any], channel: Channel, preloaded: object) -> dict[
         "identity": _identity(host),
         "ips": list(ips),
         "error": "SILENT" if found.error == NO_ANSWER else found.error,
+        "looked": found.seconds,
         "mine": mine,
         "translated": not mine
         and bool(why_translated(ips, networks, container.network_kind(host))),

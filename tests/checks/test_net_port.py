@@ -205,6 +205,7 @@ CASES = (
     Case("100 ports for 4 ranks", but(low=50000, high=50099), "ports-few", Status.WARN),
     Case("all but 64 reserved", but(reserved=28168), "ports-few", Status.WARN),
     Case("two ports for 4 ranks", but(low=50000, high=50001), "ports-few", Status.FAIL),
+    Case("all are reserved", but(reserved=28232, used_up=True), "ports-few", Status.FAIL),
     Case("none is free", but(used_up=True), "ports-used-up", Status.FAIL),
     Case(
         "none of a few is free",

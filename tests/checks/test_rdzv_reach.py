@@ -109,6 +109,18 @@ def test_observe_knows_an_address_that_nothing_leads_to() -> None:
     assert [f.code for f in way] == ["no-route"]
 
 
+def test_observe_knows_another_name_that_the_resolver_is_told_to_take(tmp_path: Any) -> None:
+    aliases = tmp_path / "aliases"
+    aliases.write_text("n7 n7.example\nN1 n1.old.example\n")
+    refused = out(2, rung("ECONNREFUSED", ip="127.0.0.1"), name="n1").roll
+    for environ, line in (
+        ({"HOSTALIASES": str(aliases)}, f"HOSTALIASES={str(aliases)[:60]}, line 2"),
+        ({"HOSTALIASES": str(tmp_path)}, ""),
+        ({}, ""),
+    ):
+        assert look(refused, environ).hosts_line == line
+
+
 def test_there_is_nothing_to_say_without_a_meeting() -> None:
     with pytest.raises(NotApplicable):
         look(None)

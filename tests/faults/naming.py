@@ -57,6 +57,11 @@ def by_dns(how: str) -> tuple[Break, ...]:
     return (name_unknown("n1"), resolver(how, f"n1={N1}"))
 
 
+GONE = Break(
+    "a name server before it that is down", f"sed -i '1i nameserver {NOBODY}' /etc/resolv.conf"
+)
+
+
 def learn_n1(lab: Lab, _: Mapping[str, Any]) -> None:
     """From now on all know the first machine's name."""
     for host in lab:
@@ -160,6 +165,15 @@ FAULTS = (
         status="warn",
         breaks={"n3": by_dns("0.8")},
         exit=0,
+    ),
+    WorldFault(
+        "the first of n3's two name servers is down, the second one knows n1",
+        *("net.name", "resolver-slow", "n3"),
+        status="warn",
+        breaks={"n3": (*by_dns("0"), GONE)},
+        exit=0,
+        slower=30.0,
+        innocent=("n1", "n2"),
     ),
     # --- MASTER_ADDR leads elsewhere ---
     WorldFault(

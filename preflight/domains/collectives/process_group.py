@@ -120,14 +120,14 @@ def join(host: Host, ctx: Context, steps: Steps, backend: str, device: Any = Non
         # its watchdog would abort the ranks that wait, and leave the guilty one: only the deadline
         # of this check, which every rank meets with its marks, may end them
         os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"
-    without_dns(host, ctx.master_addr or LOOPBACK)
+    without_dns(host, ctx.master_ip or ctx.master_addr or LOOPBACK)
     seconds = ctx.seconds * GIVE_UP
     timeout = timedelta(seconds=seconds)
     steps.at("TCPStore")
     leads = ctx.rank == 0
     address, port = (_own_address(host, ctx), 0) if leads else _store_address(ctx, seconds)
     store = dist.TCPStore(
-        address,
+        (ctx.master_ip or address) if address == ctx.master_addr else address,
         port,
         ctx.world_size,
         is_master=leads,

@@ -454,7 +454,7 @@ WORDS = {
     LOOP: "it goes over too many routers, in circles or with a small net.ipv4.ip_default_ttl",
     "EINVAL": "a black-hole route, or an address that can't be a source there (EINVAL)",
     "EACCES": "prohibited by the sender's own routes or firewall (EACCES)",
-    "EPERM": "rejected by the sender's own firewall (EPERM)",
+    "EPERM": "rejected by the sender's own firewall or IPsec policy (EPERM)",
     "EADDRNOTAVAIL": "the sender has no free port or address (EADDRNOTAVAIL)",
     "EAFNOSUPPORT": "one end has IPv4, the other IPv6",
     "ECONNRESET": "accepted, then reset",

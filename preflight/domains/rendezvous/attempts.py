@@ -64,7 +64,8 @@ class Reach:
     sought      some of those that did not come
     elsewhere   of an agent that did not get in: other ports of the same addresses
     routes      address -> why this machine's own routing has no way there; empty: it has
-    hosts_line  where /etc/hosts of an agent that did not get in has the name; empty: nowhere
+    hosts_line  where /etc/hosts of an agent that did not get in has the name, or HOSTALIASES has
+                another one for it; empty: nowhere
     searched    the search domain that the resolver of such an agent has added to it; empty: none
     sidecar     who takes connections to any place on the machine of such an agent, or on that of
                 rank 0 when somebody did not come
