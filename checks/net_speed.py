@@ -7,8 +7,9 @@ Looks at     bytes per second in both directions and round trips between pairs o
              decisive values are measured twice; error counters of the network cards and of their
              drivers before and after that, their duplex mode, the members of a bond, and the most
              that net.ipv4.tcp_rmem and tcp_wmem allow
-Fails if     a node or a link moves less than is expected (--expect tcp_gbits); never without that:
-             a slow network does not prevent a start
+Fails if     a node or a link moves less than is expected (--expect tcp_gbits), or both connections
+             from one node to another stop after about as many bytes; never because it is slow,
+             without that expectation: a slow network does not prevent a start
 Warns if     one node sends or receives at less than 40 % of the rate of the others, with each of
              its partners; one link has less than 40 % of the rate of its ends with other nodes; a
              round trip takes over 1 ms and ten times that of the others; 0.6 % of the segments of
@@ -27,7 +28,8 @@ Seen as      no error at all: every step of every rank takes as long as on the s
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
 from preflight.domains.net import pairing as pairs
@@ -39,7 +41,7 @@ from preflight.domains.net.slow_pairs import IN, OUT, Edge, EdgeRate, PairSpeeds
 from preflight.expect import Expect
 from preflight.frozen import dataclass
 from preflight.host import Host, number
-from preflight.humanize import duration, plural
+from preflight.humanize import duration, plural, size
 from preflight.model import (
     Blame,
     CannotObserve,
@@ -85,6 +87,21 @@ CARD = Command("ethtool {interface}; ethtool -S {interface} | grep -iE 'err|drop
 BUFFERS = Command("sysctl net.ipv4.tcp_rmem net.ipv4.tcp_wmem", "{node}")
 
 FINDINGS = {
+    "transfer-stops": FindingType(
+        headline="each connection from {node} to {to} stops for good after {bytes}",
+        cause="a firewall, an intrusion prevention system or a tunnel on the path that blocks a "
+        "connection after a number of bytes, or loses track of it",
+        means="a hang in the first large collective: the connections stay open, and the next "
+        "packets are sent again and again",
+        text="let the job's connections pass what inspects them on the path (a firewall's limits "
+        "of bytes, an IPS, window tracking of conntrack); compare with a node that is not behind "
+        "it",
+        commands=(
+            Command("ss -tino dst {to}", "{node}, while a transfer hangs"),
+            Command("nft list ruleset; sysctl net.netfilter", "both nodes, as root"),
+        ),
+        explains=("world.*",),
+    ),
     "node-slow": FindingType(
         headline="the network of {node} is slow: {seen}",
         cause="a NIC that fell back to a lower speed, a bad cable, a rate limit, the quota of a "
@@ -284,6 +301,9 @@ def _small_buffers(world: World[Speed], finding: Found) -> str:
 
 def _judge(world: World[Speed], expect: Expect) -> Iterator[Found]:
     seen = world.once(_speeds_of)
+    if halted := world.once(_stopped):
+        yield _halted(halted)
+        seen = replace(seen, rates={e: r for e, r in seen.rates.items() if e not in halted})
     yield from _unmeasured(world, seen)
     damaged: set[str] = set()
     for found in _bad_cards(world):
@@ -339,6 +359,27 @@ def _below_expected(
 def _speeds_of(world: World[Speed]) -> PairSpeeds:
     names = pairs.by_number({here.node: seen.place for here, seen in world.each()})
     return speeds.pair_speeds(names, {key: value.trials for key, value in world.seen.items()})
+
+
+def _stopped(world: World[Speed]) -> Mapping[Edge, tuple[int, ...]]:
+    names = pairs.by_number({here.node: seen.place for here, seen in world.each()})
+    return speeds.stopped(names, {key: value.trials for key, value in world.seen.items()})
+
+
+def _halted(edges: Mapping[Edge, tuple[int, ...]]) -> Found:
+    told = [
+        f"{a}->{b} {', '.join(size(n) for n in counts)}"
+        for (a, b), counts in list(edges.items())[:KEPT]
+    ]
+    (a, b), counts = next(iter(edges.items()))
+    return Found(
+        "transfer-stops",
+        tuple(_link(edge) for edge in list(edges)[:KEPT]),
+        saw=f"{' · '.join(told)}, then nothing more, though it is sent again",
+        expected="connections that carry any number of bytes",
+        confidence=Confidence.LIKELY,
+        fields={"node": a, "to": b, "bytes": size(int(statistics.median(counts)))},
+    )
 
 
 def _unmeasured(world: World[Speed], seen: PairSpeeds) -> Iterator[Found]:

@@ -565,8 +565,8 @@ def _detours(host: Host, interface: str) -> tuple[Detour, ...]:
 
 
 def _hosts_line(host: Host, name: str) -> str:
-    """`/etc/hosts line 3`, where that file has the name, or the file of HOSTALIASES: it has another
-    name for it, which DNS is asked for (hostname(7))."""
+    """`/etc/hosts line 3`, where that file has the name, or the file of HOSTALIASES, which has
+    another name for it, to be looked up in DNS (hostname(7))."""
     lines = (host.read_or_none("/etc/hosts") or "").splitlines()[:HOSTS_LINES]
     for number, line in enumerate(lines, 1):
         if name in line.partition("#")[0].split()[1:]:

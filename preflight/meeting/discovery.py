@@ -57,7 +57,7 @@ class Agent:
 class Whereabouts:
     """What a look around has found, see tasks.scout(); `pending`: it is still looking;
     `translated`: MASTER_ADDR may lead here though no interface has it; `looked`: seconds that the
-    last look-up of it took."""
+    last lookup of it took."""
 
     host: str = ""
     identity: str = ""

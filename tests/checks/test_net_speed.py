@@ -140,6 +140,38 @@ def slow_and_far(trip: float) -> dict[str, Any]:
     return fabric(3, lambda a, b: burst(0.02), lambda a, b: trip)
 
 
+def stops(
+    *edges: tuple[int, int],
+    after: tuple[int, int] = (2_000_000, 2_100_000),
+    still: float = 1.1,
+    resent: int = 3,
+    once: bool = False,
+) -> dict[str, Any]:
+    """Four nodes; both connections on these edges carry so many bytes, and then no more."""
+    saw = fabric(4)
+    for a, b in edges:
+        for node, peer, into in ((f"n{b}", a, True), (f"n{a}", b, False)):
+            more = []
+            for trial in saw[node].trials:
+                if trial.peer != peer:
+                    more.append(trial)
+                    continue
+                for again in (False, True):
+                    moved = trial.moved
+                    if again and once:
+                        moved = Transfer(FINE, FINE_TRIP, FINE_TRIP)
+                    elif into:
+                        came = after[again]
+                        moved = dataclasses.replace(
+                            moved, inward=burst(0.014), error="ETIMEDOUT", came=came, still=still
+                        )
+                    else:
+                        moved = dataclasses.replace(moved, sent=1500, resent=resent)
+                    more.append(dataclasses.replace(trial, again=again, moved=moved))
+            saw[node] = dataclasses.replace(saw[node], trials=tuple(more))
+    return saw
+
+
 CASES = (
     *(case(f"{n} nodes, alike", n, fabric(n)) for n in (2, 3, 4, 5, 8, 9, 33)),
     case("one node", 1, {"n0": Missing(Cause.NOT_APPLICABLE)}),
@@ -295,6 +327,18 @@ CASES = (
     ),
     case("far, and slow for TCP's start", 3, slow_and_far(0.03)),
     case("slow, and not that far", 3, slow_and_far(0.02), "speed-low", WARN, subject="n0->n1"),
+    case(
+        "connections that stop after 2 MB",
+        4,
+        stops((3, 1)),
+        "transfer-stops",
+        Status.FAIL,
+        "n3->n1",
+    ),
+    case("one of two connections stops", 4, stops((3, 1), once=True)),
+    case("they stop anywhere", 4, stops((3, 1), after=(100_000, 9_000_000)), "link-slow"),
+    case("they pause", 4, stops((3, 1), still=0.3), "link-slow"),
+    case("the sender had no CPU", 4, stops((3, 1), resent=0), "link-slow"),
 )
 
 

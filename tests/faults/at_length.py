@@ -104,6 +104,7 @@ AT_LENGTH = frozenset(
         "rank 0's second NIC of one subnet has MASTER_ADDR and drops what comes in there",
         "an agent comes 8 s after the others",
         "a VPN of n2 has a table for n3",
+        "a firewall of n2 blocks each connection from n3 after 3 MB",
         "the first of n3's two name servers is down, the second one knows n1",
         "a VPN of n3 takes in the cluster's subnet",
         "a network of docker on n3 has the subnet that n2 is in",

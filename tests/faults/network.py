@@ -545,6 +545,22 @@ REVERSE_PATH = (
         says="of table 51820 of an ip rule",
         innocent=("n1", "n3"),
     ),
+    WorldFault(
+        "a firewall of n2 blocks each connection from n3 after 3 MB",
+        *("net.speed", "transfer-stops", "n3->n2"),
+        breaks={
+            "n2": [
+                firewall(
+                    "3 MB a connection",
+                    "ip saddr 10.77.0.3 ct original bytes > 3000000 drop",
+                    "ip saddr 10.77.0.3 ct reply bytes > 3000000 drop",
+                ),
+                Break("bytes are counted", "sysctl -qw net.netfilter.nf_conntrack_acct=1"),
+            ]
+        },
+        says="then nothing more, though it is sent again",
+        innocent=("n1",),
+    ),
     mesh(
         "kube-ipvs0 of n2 still has the address of n3",
         "address-held-elsewhere",

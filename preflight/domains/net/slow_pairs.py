@@ -47,6 +47,12 @@ that loses 1 % is told from chance by the thousands of segments of a second."""
 LOSS_ALONE = 0.02
 """The same with no others to compare with, or where all lose as much: less may be a queue's."""
 
+STILL = 0.7
+"""Seconds without a byte at the end of a round. What is lost by chance is sent again after 0.2 s,
+and once more 0.4 s later."""
+SOME, REPEATED = 1 << 16, 2
+"""Bytes that such a connection has carried before, and segments sent again since, at least."""
+
 NOTHING = 0, 0
 SEGMENTS, RESENT = 1000, 20
 """So many make a share of them a number: sent at all, or sent again."""
@@ -159,6 +165,36 @@ def pair_speeds(nodes: Mapping[int, str], trials: Mapping[str, Sequence[Trial]])
         in_order[nodes[a], nodes[b]] = EdgeRate(rate, able, lost, far, started)
     by_name = {frozenset((nodes[a], nodes[b])): trip for (a, b), trip in trips.items()}
     return PairSpeeds(tuple(name for _, name in sorted(nodes.items())), in_order, by_name, errors)
+
+
+def stopped(
+    nodes: Mapping[int, str], trials: Mapping[str, Sequence[Trial]]
+) -> Mapping[Edge, tuple[int, ...]]:
+    """Edges of which each of at least two connections carries about as many bytes and then nothing
+    more, though the sender's kernel sends the next ones again -> how many bytes each carried. A
+    sender without a CPU sends nothing again."""
+    again = {
+        (number, trial.peer, trial.round, trial.again): trial.moved.resent
+        for number, node in nodes.items()
+        for trial in trials.get(node, ())
+    }
+    carried: dict[Edge, list[int]] = {}
+    moved: set[Edge] = set()
+    for number, node in sorted(nodes.items()):
+        for trial in trials.get(node, ()):
+            if trial.peer not in nodes or trial.peer == number or trial.moved.inward is None:
+                continue
+            edge = nodes[trial.peer], node
+            resent = again.get((trial.peer, number, trial.round, trial.again), 0)
+            if trial.moved.still >= STILL and trial.moved.came >= SOME and resent >= REPEATED:
+                carried.setdefault(edge, []).append(trial.moved.came)
+            else:
+                moved.add(edge)
+    return {
+        edge: tuple(counts)
+        for edge, counts in carried.items()
+        if edge not in moved and len(counts) > 1 and max(counts) < ALIKE * min(counts)
+    }
 
 
 def _medians_of_others(values: Mapping[str, float]) -> Iterator[tuple[str, float]]:

@@ -75,7 +75,9 @@ class Burst:
 @dataclass(frozen=True, slots=True)
 class Transfer:
     """What one end learnt: what came in, and if it was the one that dialled, the round trips; and
-    of its own segments how many it sent, and sent again, by the end."""
+    of its own segments how many it sent, and sent again, by the end. Where the time was over in
+    the middle of a burst: how many bytes of bursts had come in by then, and for how many seconds
+    nothing more had."""
 
     inward: Burst | None = None
     latency: float | None = None
@@ -83,6 +85,8 @@ class Transfer:
     error: str = ""
     sent: int = 0
     resent: int = 0
+    came: int = 0
+    still: float = 0.0
 
 
 def burst_seconds(trip: float) -> float:
@@ -154,6 +158,7 @@ class _Turns:
         self.answered: list[float] = []
         """From each answer to the next ping, at the other end."""
         self.segments = (0, 0)
+        self.came, self.still = 0, 0.0
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def lead(self, hello: bytes) -> Transfer:
@@ -206,6 +211,7 @@ class _Turns:
             round(statistics.median(trips), 7) if trips else None,
             error,
             *self._sent(),
+            *((self.came, round(self.still, 3)) if self.still else ()),
         )
 
     def _echoed(self, hello: bytes) -> None:
@@ -246,7 +252,7 @@ class _Turns:
         """Take in a burst until its last line; whether there was one, after the first."""
         into = memoryview(bytearray(4 * BLOCK))
         tail = b""
-        count, began, waited = 0, 0.0, 0.0
+        count, began, waited, last = 0, 0.0, 0.0, 0.0
         try:
             while not tail.endswith(b"\n"):
                 self.line.settimeout(_left(self.until))
@@ -259,7 +265,11 @@ class _Turns:
                     began, waited = time.monotonic(), self._waited()
                 else:
                     count += got
+                self.came, last = self.came + got, time.monotonic()
                 tail = (tail + bytes(into[max(0, got - TRAILER) : got]))[-TRAILER:]
+        except TimeoutError:
+            self.still = time.monotonic() - last if began else 0.0
+            raise
         finally:
             # what came until it stopped is a measurement, too: an edge may be too slow for the end
             self._note(tail, count, time.monotonic() - began, self._waited() - waited)

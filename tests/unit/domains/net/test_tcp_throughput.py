@@ -137,6 +137,19 @@ def test_a_burst_that_breaks_off_is_a_measurement() -> None:
     assert 10_000 < moved.inward.rate < 1e6
 
 
+def test_a_burst_that_stops_says_when_and_after_how_many_bytes() -> None:
+    def feed(line: socket.socket) -> None:
+        echo_pings(line)
+        while line.recv(1 << 16)[-1:] == b"\0":
+            pass
+        line.sendall(bytes(100_000))
+        time.sleep(1.5)
+
+    moved = dialled(feed, seconds=1.2)
+    assert (moved.error, moved.came) == ("ETIMEDOUT", 100_000)
+    assert 0.6 < moved.still < 1.2
+
+
 def test_a_long_way_costs_fewer_pings() -> None:
     counts: list[int] = []
     moved = dialled(lambda line: counts.append(echo_pings(line, 0.06)))
