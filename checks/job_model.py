@@ -51,6 +51,7 @@ from preflight.domains.job.replica import (
     Load,
     Reordered,
     Replica,
+    apart_by_group,
     averaged_apart,
     common_apart,
     constants_differ,
@@ -89,6 +90,7 @@ GRADIENTS = 0.5
 PASSES = ("forward", "backward")
 """Functions of a model's own that exchange what its parts compute."""
 SHOWN = 4
+SUBGROUPS = 64
 ENOUGH = 16
 """Steps in which nothing changes, or in evaluation mode, before it is worth a word."""
 
@@ -239,6 +241,8 @@ class Models:
     schedule: Frame | None = None
     """The user's line that makes the first scheduler."""
     clipping: Clipping = Clipping()
+    subgroups: tuple[tuple[tuple[int, ...], int], ...] = ()
+    """The ranks of each group that has not all of them, and how many collectives it has made."""
     within: bool = False
     """Its collectives are also those of a function's forward or backward, as in tensor parallel by
     hand, and none sends parts to some ranks only, as to experts or to the next stage."""
@@ -265,6 +269,11 @@ def observe(host: Host, ctx: Context) -> Models:
         idle=bool(seen.settings) and all(is_idle(one) for one in seen.settings),
         schedule=next((one.schedule for one in seen.settings if one.schedule), None),
         clipping=seen.clipping,
+        subgroups=tuple(
+            (group.ranks, group.enqueued)
+            for group in seen.calls.groups[:SUBGROUPS]
+            if 1 < len(group.ranks) < seen.life.world
+        ),
         within=any(call.frame is not None and call.frame.function in PASSES for call in made)
         and not any(call.p2p or call.op.startswith("all_to_all") for call in made),
         failed=(end.whole or end.text) if end is not None and end.how == "raised" else "",
@@ -283,7 +292,10 @@ def judge(world: World[Models], expect: Expect) -> Iterator[Found]:
     subjects = {rank: subject for rank, (subject, _) in ranks.items()}
     yield from _copies(ranks)
     for models in of_kind(known, "ddp"):
-        if any({"own_group", "join"} & {*one.options} for one in models.values()):
+        options = {option for one in models.values() for option in one.options}
+        if "own_group" in options and "join" not in options:
+            yield from _averaged_in_groups(models, ranks)
+        if options & {"own_group", "join"}:
             continue  # who is in it is not known, or ranks make as many steps as they have batches
         if (order := reordered(models)) is not None:
             yield _order(order, models, subjects)
@@ -319,6 +331,42 @@ def judge(world: World[Models], expect: Expect) -> Iterator[Found]:
         for models in of_kind(known, kind):
             yield from _untrained(models, subjects)
     yield from _rate_zero(ranks)
+
+
+def _averaged_in_groups(
+    models: Mapping[int, Replica], ranks: Mapping[int, tuple[Subject, Models]]
+) -> Iterator[Found]:
+    """Where ranks of different groups of DDP's work on one batch together, as those do that have a
+    part of each sequence, their gradients belong to one sum. Ranks that exchange nothing train
+    models of their own."""
+    wrapped = [one for _, seen in ranks.values() for one in seen.models if one.kind == "ddp"]
+    apart = apart_by_group(models) if len(wrapped) == len(ranks) else None
+    if apart is None:
+        return
+    differs, together = apart
+    part = {rank: number for number, of in enumerate(together) for rank in of}
+    if not any(
+        calls >= seen.steps > 0 and len({part[r] for r in of if r in part}) > 1
+        for _, seen in ranks.values()
+        for of, calls in seen.subgroups
+    ):
+        return
+    groups = " and ".join(rank_list(one) for one in together[:SHOWN])
+    line = next((f" at {one.frame}" for one in models.values() if one.frame), "")
+    yield Found(
+        "replicas-diverged",
+        tuple(ranks[rank][0] for rank in differs.odd),
+        saw=f"{_told(differs, models)} · equal on all ranks at the start, now on {groups} each, "
+        "which exchange something in each step",
+        expected="the same parameters on all ranks that work on one batch together",
+        confidence=Confidence.POSSIBLE,
+        alternatives=(f"{groups} are meant to train models of their own",),
+        fields={
+            "hint": f"pass DDP{line} the group of all ranks that have the same weights (data x "
+            f"sequence or context parallel): it averages over {rank_list(together[0])} only"
+        },
+        status=Status.WARN,
+    )
 
 
 def _unmatched(ranks: Mapping[int, tuple[Subject, Models]]) -> Iterator[Found]:

@@ -538,7 +538,11 @@ def judge(world: World[Payload], expect: Expect) -> Iterator[Found]:
     # what is lost at random may now and then be all that a connection sends for seconds
     known = {e: s for e, s in known.items() if not _at(losing, e)}
     paths = {e: p for e, p in paths.items() if not _at(losing, e)}
-    thin = {e: p for e, p in paths.items() if 0 < p.stalled < p.tried}
+    thin = {
+        e: p
+        for e, p in paths.items()
+        if 0 < p.stalled < p.tried and not (e in known and _crawls(known[e], p.tried))
+    }
     if sum(p.stalled for p in thin.values()) < STALLS:
         thin = {}
     at_random = _lost_at_random(paths, thin, known)
@@ -604,6 +608,12 @@ def _share(sweep: Sweep) -> float:
     tried = SIZES[: len(sweep.seconds) + (sweep.result in (UNFINISHED, STOPPED))]
     packets = sum(-(-length // segment) for length in tried)
     return sweep.retransmits / max(1, packets + sweep.retransmits)
+
+
+def _crawls(sweep: Sweep, connections: int) -> bool:
+    """Whether an edge is so slow that so many connections at once wait for each other longer than
+    one is waited for."""
+    return sweep.result == SLOW and sweep.seconds[-1] * connections > PATIENCE
 
 
 def _lost_at_random(

@@ -20,6 +20,7 @@ conforms(job_model)
 
 FAIL, WARN = Status.FAIL, Status.WARN
 LINE = Frame("train.py", 12, "main", own=True)
+FOUR = Topology(size=4, nodes=(Node("n1", (0, 1, 2, 3)),))
 THREE = Topology(size=3, nodes=(Node("n1", (0, 1, 2)),))
 NAMES, SHAPES = ("body.weight", "head.weight"), ("[4, 4] float32", "[2, 4] float32")
 
@@ -55,6 +56,25 @@ def graded(heads: tuple[float, ...], gradients: tuple[float, ...], size: float =
     """Without DDP: the sums of the head and those of its gradient at each look."""
     looks = (Sampled(step, (None, one), (None, size)) for step, one in enumerate(gradients))
     return replace(PLAIN, checks=checks(*heads), graded=tuple(looks), touched=True)
+
+
+def in_groups(
+    *ends: float, body: float = 1.0, shared: int = 40, at: float = 1.0
+) -> dict[str, Models]:
+    """Four ranks, of which DDP averages 0 and 2, and 1 and 3; `ends`: what their sums come to. All
+    begin with `at`, and 0 and 1 make so many collectives in a group of theirs."""
+    models = (
+        replace(
+            DDP,
+            options=("own_group",),
+            checks=tuple(
+                Sampled(step, sums, (1.0, 1.0))
+                for step, sums in enumerate(((at, 0.5), (body * end, end), (body * end, end)))
+            ),
+        )
+        for end in ends
+    )
+    return ranks(*models, subgroups=(((0, 1), shared),))
 
 
 OTHER = replace(DDP, checks=checks(0.5, 0.6, 0.8))
@@ -426,6 +446,17 @@ CASES = (
     Case("looked at twice", ranks(holds(1.0, 1.0), holds(2.0, 2.0))),
     Case("other buffers", ranks(MASK, replace(OTHER_MASK, buffers=("mean",)))),
     Case("a constant that can't be read", ranks(MASK, holds(None, None, None))),
+    Case(
+        "DDP averages over those with the same part of a sequence",
+        in_groups(0.6, 0.7, 0.6, 0.7),
+        "replicas-diverged",
+        WARN,
+        topology=FOUR,
+    ),
+    Case("two models of their own", in_groups(0.6, 0.7, 0.6, 0.7, shared=3), topology=FOUR),
+    Case("one and the same", in_groups(0.6, 0.6, 0.6, 0.6), topology=FOUR),
+    Case("four models of their own", in_groups(0.6, 0.7, 0.8, 0.9), topology=FOUR),
+    Case("a layer is common to all", in_groups(0.6, 0.7, 0.6, 0.7, body=0.0), topology=FOUR),
     Case("no command", Missing(Cause.NOT_APPLICABLE, "only where a command is rehearsed")),
     Case("a record that can't be read", Missing(Cause.TIMED_OUT)),
 )

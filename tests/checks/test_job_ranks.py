@@ -629,6 +629,12 @@ def test_who_left_and_where_the_others_waited() -> None:
     )
 
 
+def test_who_left_by_sys_exit_is_said_to_have_left_there() -> None:
+    left = end("exited", 100.0, 0, "", Frame("data.py", 64, "fetch", own=True))
+    (found,) = judged(job_ranks, Case("", job(told(), left, told())))
+    assert found.saw.startswith("rank 1: left by itself with exit status 0 at data.py:64 in fetch")
+
+
 def test_an_abort_may_be_a_symptom() -> None:
     found = judged(job_ranks, by_name("aborted"))[0]
     assert (found.blame, found.confidence) == (Blame.UNKNOWN, Confidence.LIKELY)

@@ -349,6 +349,26 @@ CASES = (
             "n1": payload(2)["n1"],
         },
     ),
+    case(
+        "connections that wait for each other, where 64 KiB take 1.8 s",
+        2,
+        along(
+            2,
+            {(1, 0): Paths(0, 12, stalled=2, clean=9)},
+            payload(2, {(1, 0): Sweep(0, "Gloo", (0.002, 0.04, 0.25, 1.8), "slow", 3, 1500)}),
+        ),
+    ),
+    case(
+        "one of four paths, where the first connection lost a packet",
+        2,
+        along(
+            2,
+            {(1, 0): Paths(0, 12, stalled=3, clean=9)},
+            payload(2, {(1, 0): Sweep(0, "Gloo", (*FINE[:3], 0.2), "slow", 3, 1500)}),
+        ),
+        "paths-blackhole",
+        FAIL,
+    ),
 )
 
 

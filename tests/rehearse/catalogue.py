@@ -313,6 +313,16 @@ FAULTS = (
         for how in ("twice", "epochs")
     ),
     warned("keys_prefixed", "checkpoint-unmatched", 0, 1, check=MODEL, launcher=SHELL),
+    warned(
+        "averaged_in_groups",
+        "replicas-diverged",
+        *range(4),
+        nproc=4,
+        check=MODEL,
+        args=("sequence",),
+        launcher=SHELL,
+        word="sequence",
+    ),
     *(
         warned(script, code, 0, 1, check=OPTIMIZER, args=(how,), word=how, launcher=SHELL)
         for script, code, ways in (
@@ -896,6 +906,10 @@ HEALTHY = (
     Row("learns_nothing", launcher=SHELL),
     Row("keys_prefixed", args=("cut",), launcher=SHELL, word="cut"),
     *(
+        Row("averaged_in_groups", args=(how,), nproc=4, launcher=SHELL, word=how)
+        for how in ("whole", "ensemble", "experts")
+    ),
+    *(
         Row(script, args=(how,), word=how, launcher=SHELL)
         for script, ways in (
             ("trains_too_little", ("right", "listed", "dicts", "subset", "frozen")),
@@ -1260,6 +1274,7 @@ AT_LENGTH = frozenset(
         *(f"shares_twice-{how}" for how in ("rows", "files", "whole", "own", "nodes", "copies")),
         *("shares_twice-synthetic", "shares_twice-validation", "shares_twice-stream"),
         "shares_twice-wrapped",
+        *(f"averaged_in_groups-{how}" for how in ("whole", "ensemble", "experts")),
         "replica_unfrozen-replaced-wrapped-again",
         *("collects_garbage-frozen", "collects_garbage-none", "collects_garbage-each"),
         *("gathers_objects-tensors", "gathers_objects-small", "table_dense-sparse"),

@@ -341,8 +341,9 @@ def _describe(ended: Ended, oom: int) -> tuple[str, str]:
         return "rank-exited", "left without a message: os._exit, or a signal"
     how = "without a message (os._exit)" if ended.how == VANISHED else "by itself"
     told = f"left {how} with exit status {ended.code or 0}"
-    if ended.code:  # what sys.exit was called with
-        told += f", {ended.text!r}" if ended.text else ""
+    if ended.code and ended.text:  # what sys.exit was called with
+        told += f", {ended.text!r}"
+    if ended.code or ended.how != VANISHED:
         told += at_frame(ended.frame)
     return "rank-exited", told
 

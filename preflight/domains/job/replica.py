@@ -245,6 +245,29 @@ def differs_at(models: Mapping[int, Replica]) -> Drift | None:
     return None
 
 
+def apart_by_group(
+    models: Mapping[int, Replica],
+) -> tuple[Drift, tuple[tuple[int, ...], ...]] | None:
+    """Of models that DDP averages in groups of ranks, and that all ranks had alike before the first
+    step: where they differ first, and the ranks that still have the same, together. None unless
+    that is so of all parameters, and each rank has another one that has the same: experts, and the
+    parts of a layer, lie among parameters that all have in common."""
+    differs = differs_at(models)
+    if differs is None or differs.agreed < 0 or differs.again:
+        return None
+    if len({one.described for one in models.values()}) > 1:
+        return None
+    first = next(iter(models.values()))
+    checks = {rank: {c.step: c for c in one.checks} for rank, one in models.items()}
+    last = max(set.intersection(*(set(own) for own in checks.values())))
+    found = [groups for _, groups in _different({r: c[last] for r, c in checks.items()}, first)]
+    if len(found) < differs.compared or any(groups != found[0] for groups in found):
+        return None
+    heads = dict.fromkeys(found[0].values())
+    together = tuple(tuple(r for r in found[0] if found[0][r] == head) for head in heads)
+    return (differs, together) if min(map(len, together)) > 1 else None
+
+
 def common_apart(models: Mapping[int, Replica]) -> tuple[Drift, tuple[tuple[int, ...], ...]] | None:
     """Of ranks that have parts of one model (parameters whose numbers differ before the first
     step): the parameters that some of them had in common then, and of which each has its own later;

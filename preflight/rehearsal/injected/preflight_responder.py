@@ -858,9 +858,8 @@ def note_exit(leave):
     @functools.wraps(leave)
     def exit(status=None, /):
         try:  # its == and str() are the program's, and may raise
-            if status not in (None, 0):
-                text = "" if isinstance(status, int) else str(status)[: 10 * TEXT]
-                Responder.left = text, stack(sys._getframe(1))
+            silent = status is None or isinstance(status, int)
+            Responder.left = "" if silent else str(status)[: 10 * TEXT], stack(sys._getframe(1))
         except Exception:
             pass
         return leave(status)

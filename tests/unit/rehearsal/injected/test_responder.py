@@ -67,10 +67,16 @@ class Odd:
 
 
 @pytest.mark.parametrize("status", [None, 0, 3, "no such config", Odd()], ids=range(5))
-def test_sys_exit_is_left_as_it_is_whatever_it_is_given(status: object) -> None:
+def test_sys_exit_is_left_as_it_is_whatever_it_is_given(
+    status: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Responder, "left", None)
     with pytest.raises(SystemExit) as left:
         note_exit(sys.exit)(status)
     assert left.value.code is status
+    if not isinstance(status, Odd):
+        assert Responder.left is not None
+        assert Responder.left[0] == (status if isinstance(status, str) else "")
 
 
 class Batches:
