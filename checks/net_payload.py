@@ -613,7 +613,8 @@ def _share(sweep: Sweep) -> float:
 def _crawls(sweep: Sweep, connections: int) -> bool:
     """Whether an edge is so slow that so many connections at once wait for each other longer than
     one is waited for."""
-    return sweep.result == SLOW and sweep.seconds[-1] * connections > PATIENCE
+    took = max(sweep.seconds, default=0.0)
+    return sweep.result == SLOW and took * connections > PATIENCE
 
 
 def _lost_at_random(

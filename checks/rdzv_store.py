@@ -32,11 +32,7 @@ from typing import Any
 from preflight import humanize
 from preflight.check import Check, Context, Level, Requirement, Scope, Stage
 from preflight.domains.collectives import gloo_unreachable, stalls
-from preflight.domains.collectives.process_group import (
-    CLOSING,
-    leave,
-    without_dns,
-)
+from preflight.domains.collectives.process_group import CLOSING, leave, without_dns
 from preflight.domains.collectives.stalls import GLOO_UNREACHABLE, Signature
 from preflight.domains.net.port_owners import LISTEN, sockets_at
 from preflight.domains.torch.steps import Steps, Trouble
