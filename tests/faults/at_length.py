@@ -104,6 +104,7 @@ AT_LENGTH = frozenset(
         "rank 0's second NIC of one subnet has MASTER_ADDR and drops what comes in there",
         "an agent comes 8 s after the others",
         "a VPN of n2 has a table for n3",
+        "n3 sends what is for n2 by a router, and from there it goes in circles",
         "a firewall of n2 blocks each connection from n3 after 3 MB",
         "the first of n3's two name servers is down, the second one knows n1",
         "a VPN of n3 takes in the cluster's subnet",

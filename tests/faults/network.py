@@ -62,13 +62,20 @@ SWITCH_ROUTES = Break(
     switch="sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.send_redirects=0 "
     "net.ipv4.conf.br0.send_redirects=0",
 )
-LOOPS = Break(
-    "n2 and the switch send what others have for rank 0 to each other",
-    "sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.send_redirects=0 "
-    "net.ipv4.conf.eth0.send_redirects=0\n"
-    "ip route add default via 10.77.255.254 table 300; ip rule add from 10.77.0.3 lookup 300",
-    switch="ip route add 10.77.0.1/32 via 10.77.0.2",
-)
+
+
+def loops(to: str, by: str) -> Break:
+    """This machine, which has the address `by`, and the switch send to each other what n3 has for
+    `to`."""
+    return Break(
+        f"packets of n3 for {to} go in circles",
+        "sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.send_redirects=0 "
+        "net.ipv4.conf.eth0.send_redirects=0\n"
+        "ip route add default via 10.77.255.254 table 300; ip rule add from 10.77.0.3 lookup 300",
+        switch=f"ip route add {to}/32 via {by}",
+    )
+
+
 NARROW = Break("a narrow range", "echo 50000 51000 > /proc/sys/net/ipv4/ip_local_port_range")
 OPEN_NARROW = Break(
     "only that range is open",
@@ -569,6 +576,25 @@ REVERSE_PATH = (
         breaks={"n2": [holds("10.77.0.3", "kube-ipvs0")]},
         says="n2 has 10.77.0.3 of n3 itself",
         innocent=("n1", "n3"),
+    ),
+    mesh(
+        "n3 sends what is for n2 by a router, and from there it goes in circles",
+        "route-diverted",
+        "n3 · eth0",
+        machines=machines(3),
+        breaks={
+            "n1": [loops("10.77.0.2", "10.77.0.1")],
+            "n3": [
+                SWITCH_ROUTES,
+                Break(
+                    "a route by the switch",
+                    "ip route replace 10.77.255.254 dev eth0\n"
+                    "ip route add 10.77.0.2/32 via 10.77.255.254",
+                ),
+            ],
+        },
+        says="it goes over too many routers",
+        innocent=("n1", "n2"),
     ),
     mesh(
         "a network of docker on n3 has the subnet that n2 is in",
@@ -1323,7 +1349,10 @@ ADDRESSES = (
     WorldFault(
         "two routers send what n3 has for rank 0 to each other",
         *("rdzv.reach", "ttl-exceeded", "n3->n1"),
-        breaks={"n2": [LOOPS], "n3": [SWITCH_ROUTES, hops(64, "10.77.255.254")]},
+        breaks={
+            "n2": [loops("10.77.0.1", "10.77.0.2")],
+            "n3": [SWITCH_ROUTES, hops(64, "10.77.255.254")],
+        },
         also=("rdzv.reach absent",),
         says="by ICMP 'time to live exceeded'",
         innocent=("n1",),
