@@ -165,15 +165,15 @@ FINDINGS = {
     ),
     "lustre-disconnected": FindingType(
         headline="{at} has lost the connection to Lustre: {seen}",
-        cause="a Lustre server that is down, restarts or moves to its partner, or a network that "
-        "loses packets between it and this node",
+        cause="a Lustre server that is down, restarts or fails over, or a network that loses "
+        "packets between it and this node",
         means="what a rank reads or writes there waits in state D until the connection is back, "
         "and the other ranks wait for it; where the server has evicted this node, it gets "
         "'Input/output error' or 'Cannot send after transport endpoint shutdown'",
         text="check that the server is up and that {node!s} reaches it; if other nodes are "
         "connected, exclude {node!s}",
         commands=(
-            Command("lctl ping {server}", "the node, as root"),
+            Command("timeout -s KILL 20 lfs check servers", "the node, as root"),
             Command("lctl get_param osc.*.state mdc.*.state", "the node, as root"),
         ),
         status=WARN,
@@ -724,14 +724,13 @@ def _disconnected(here: Subject, storage: NodeStorage) -> Iterator[Found]:
         if one.seconds >= LUSTRE_LOST and one.name.rpartition("-")[0] not in hang
     ]
     if lost:
-        servers = [one.server for one in lost if one.server]
         yield Found(
             "lustre-disconnected",
             (here,),
             saw=parties([_lost_words(one) for one in lost], LISTED),
             expected=f"states FULL or IDLE, or a connection again within {LUSTRE_LOST:g} s",
             confidence=Confidence.LIKELY,
-            fields={"node": here.node, "server": servers[0] if servers else "<its NID>"},
+            fields={"node": here.node},
         )
 
 

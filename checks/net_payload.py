@@ -611,8 +611,8 @@ def _share(sweep: Sweep) -> float:
 
 
 def _crawls(sweep: Sweep, connections: int) -> bool:
-    """Whether an edge is so slow that so many connections at once wait for each other longer than
-    one is waited for."""
+    """Whether an edge is so slow that this number of connections at once wait for each other longer
+    than one is waited for."""
     took = max(sweep.seconds, default=0.0)
     return sweep.result == SLOW and took * connections > PATIENCE
 

@@ -58,18 +58,16 @@ def graded(heads: tuple[float, ...], gradients: tuple[float, ...], size: float =
     return replace(PLAIN, checks=checks(*heads), graded=tuple(looks), touched=True)
 
 
-def in_groups(
-    *ends: float, body: float = 1.0, shared: int = 40, at: float = 1.0
-) -> dict[str, Models]:
+def in_groups(*ends: float, body: float = 1.0, shared: int = 40) -> dict[str, Models]:
     """Four ranks, of which DDP averages 0 and 2, and 1 and 3; `ends`: what their sums come to. All
-    begin with `at`, and 0 and 1 make so many collectives in a group of theirs."""
+    begin alike, and 0 and 1 make `shared` collectives in a group of theirs."""
     models = (
         replace(
             DDP,
             options=("own_group",),
             checks=tuple(
                 Sampled(step, sums, (1.0, 1.0))
-                for step, sums in enumerate(((at, 0.5), (body * end, end), (body * end, end)))
+                for step, sums in enumerate(((1.0, 0.5), (body * end, end), (body * end, end)))
             ),
         )
         for end in ends

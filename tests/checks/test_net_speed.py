@@ -147,7 +147,7 @@ def stops(
     resent: int = 3,
     once: bool = False,
 ) -> dict[str, Any]:
-    """Four nodes; both connections on these edges carry so many bytes, and then no more."""
+    """Four nodes; both connections on these edges stop `after` these numbers of bytes."""
     saw = fabric(4)
     for a, b in edges:
         for node, peer, into in ((f"n{b}", a, True), (f"n{a}", b, False)):

@@ -457,7 +457,7 @@ def holds(ip: str, interface: str) -> Break:
 
 
 def hops(number: int, router: str = "") -> Break:
-    """Its packets live for so many hops; with a router, by which it sends to all others."""
+    """Its packets live for `number` hops; `router`: by which it sends to all others."""
     by = f"ip route replace {router} dev eth0; ip route replace 10.77.0.0/16 via {router}\n"
     return Break(
         f"packets live for {number} hops",

@@ -42,6 +42,11 @@ class KernelRoute:
         """Whether only an `ip rule` leads to that table."""
         return self.table not in (0, MAIN - 1, MAIN, MAIN + 1)
 
+    @property
+    def table_of_rule(self) -> int:
+        """The table, where only an `ip rule` leads to it; else 0."""
+        return self.table if self.by_rule else 0
+
 
 def kernel_route(ip: str, port: int = 0, source: str = "") -> KernelRoute | None:
     """The route of a TCP connection of this process to `ip`; None where there is none, or the

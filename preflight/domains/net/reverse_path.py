@@ -80,7 +80,7 @@ def outgoing_way(host: Host, ip: str, port: int = 0) -> OutgoingWay | None:
         mine = host.source_of(ip)
         source = next((i.name for i in host.interfaces for a in i.addresses if a.ip == mine), "")
         way = _route(host, ip, port)
-        leaves, table = way.interface, _table_of_rule(way)
+        leaves, table = way.interface, way.table_of_rule
         if source and leaves:
             beside = _beside(host, leaves, ip)
             by_port = bool(table) and _route(host, ip, 0).interface != leaves
@@ -102,10 +102,6 @@ def _route(host: Host, ip: str, port: int) -> KernelRoute:
     return KernelRoute(max(fits, key=lambda r: (r.prefix, -r.metric)).interface if fits else "", 0)
 
 
-def _table_of_rule(way: KernelRoute) -> int:
-    return way.table if way.by_rule else 0
-
-
 def _beside(host: Host, leaves: str, ip: str) -> str:
     """Unless `leaves` is in that network, too, and leads to other machines."""
     there = [i for i in host.interfaces for a in i.addresses if _in_network(a, ip) and i.running]
@@ -115,7 +111,7 @@ def _beside(host: Host, leaves: str, ip: str) -> str:
 
 def _leads_there(host: Host, name: str, ip: str) -> bool:
     """Whether an interface has an address in the network of `ip`, and may lead to it: it has a
-    link, and is no bridge of containers, whose network is this machine's alone."""
+    link, and is no bridge of containers, whose network ends on this machine."""
     running = any(i.name == name and i.running for i in host.interfaces)
     return running and not isolated(name) and _has_in_network(host, name, ip)
 
@@ -168,11 +164,11 @@ def diversions(host: Host, targets: Iterable[tuple[str, str]]) -> tuple[Detour, 
     reverse path filter. Not by an interface that leads into that network as well."""
     found = []
     with contextlib.suppress(OSError, CannotObserve, ValueError):
+        others = [i.name for i in host.interfaces if not i.loopback]
         for ip, interface in sorted(set(targets))[:DETOURS_KEPT]:
             way = _route(host, ip, 0)
-            leaves, table = way.interface, _table_of_rule(way)
+            leaves, table = way.interface, way.table_of_rule
             network = f"{ip}/{128 if ':' in ip else 32}"
-            others = [i.name for i in host.interfaces if not i.loopback]
             if way.local:
                 holds = (i.name for i in host.interfaces if any(a.ip == ip for a in i.addresses))
                 found.append(Detour(network, next(holds, leaves), interface, own=True))

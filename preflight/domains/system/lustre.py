@@ -38,8 +38,8 @@ KEPT = 64
 @dataclass(frozen=True, slots=True)
 class LostTarget:
     """A target to which there is no connection: `scratch-OST0003`, the state of it, the server's
-    network identifier (`10.1.1.5@o2ib`; empty: not known), and for how many seconds, or at least
-    so many where the changes that are kept do not reach back to its loss."""
+    network identifier (`10.1.1.5@o2ib`; empty: not known), and for how many seconds; at_least: it
+    may be longer, since the changes that are kept do not reach back to its loss."""
 
     name: str
     state: str

@@ -107,7 +107,6 @@ def test_what_it_sends_by_another_interface_that_is_not_of_that_network(
 class Answers(Two):
     """The same, live: its kernel says this of every address."""
 
-    answer = KernelRoute("eth0", 254)
     interfaces = (  # type: ignore[assignment]
         *Two.interfaces,
         Interface("lo", True, True, True, 65536, (Address("10.77.0.9", 32, 4),)),
