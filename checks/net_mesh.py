@@ -659,7 +659,9 @@ def _judge_library(world: World[Mesh], view: LibraryMesh) -> Iterator[Found]:
             continue
         if diverted := sent_by_another_interface(world, view, suspect):
             named |= {*diverted} if suspect.what == NODE else set()
-            yield _diverted(world, rest, suspect, diverted)
+            held = all(way.own for _, way in diverted.values())
+            about = _held_elsewhere if held else _diverted
+            yield about(world, rest, suspect, diverted)
             continue
         if first := behind_first_address(world, view, suspect):
             named |= {*first}
@@ -772,9 +774,7 @@ def _diverted(
 ) -> Found:
     """The finding about nodes that send what is for others by another interface."""
     told = [
-        f"{node} has {view.ways[to].ip} of {to} itself, on {way.leaves}"
-        if way.own
-        else f"{node} sends to {view.ways[to].ip} of {to} by {_hop(way)}"
+        f"{node} sends to {view.ways[to].ip} of {to} by {_hop(way)}"
         + (f", of table {way.table} of an ip rule" if way.table else "")
         for node, (to, way) in list(found.items())[:4]
     ]
@@ -782,19 +782,39 @@ def _diverted(
     node, (to, way) = next(iter(found.items()))
     ranks = world.topology.ranks_of
     return Found(
-        "address-held-elsewhere" if way.own else "route-diverted",
+        "route-diverted",
         tuple(Subject(Kind.NIC, n, w.leaves, ranks(n)) for n, (_, w) in found.items()),
         saw=f"{suspect.where(view.tested)}: {results} · {', '.join(told)}",
-        expected=f"{view.ways[to].ip} on {to} alone"
-        if way.own
-        else f"the interface that has {node}'s address there, {way.comes}",
-        confidence=Confidence.CERTAIN if way.own else Confidence.LIKELY,
-        alternatives=() if way.own else ("a firewall on the way",),
+        expected=f"the interface that has {node}'s address there, {way.comes}",
+        confidence=Confidence.LIKELY,
+        alternatives=("a firewall on the way",),
         fields=advice_fields(world, view, node, to)
-        | {
-            "leaves": way.leaves if way.own else _hop(way),
-            "rather": f"{'straight ' * bool(way.gateway)}by {way.comes}",
-        },
+        | {"leaves": _hop(way), "rather": f"{'straight ' * bool(way.gateway)}by {way.comes}"},
+        status=edge_status(world, view, [n for e in suspect.edges for n in e]),
+    )
+
+
+def _held_elsewhere(
+    world: World[Mesh],
+    view: LibraryMesh,
+    suspect: Suspect,
+    found: Mapping[str, tuple[str, Detour]],
+) -> Found:
+    """The finding about nodes that have another one's address themselves."""
+    told = [
+        f"{node} has {view.ways[to].ip} of {to} itself, on {way.leaves}"
+        for node, (to, way) in list(found.items())[:4]
+    ]
+    results = describe_results((view.failed[e] for e in suspect.edges), why=False)
+    node, (to, way) = next(iter(found.items()))
+    ranks = world.topology.ranks_of
+    return Found(
+        "address-held-elsewhere",
+        tuple(Subject(Kind.NIC, n, w.leaves, ranks(n)) for n, (_, w) in found.items()),
+        saw=f"{suspect.where(view.tested)}: {results} · {', '.join(told)}",
+        expected=f"{view.ways[to].ip} on {to} alone",
+        confidence=Confidence.CERTAIN,
+        fields=advice_fields(world, view, node, to) | {"leaves": way.leaves},
         status=edge_status(world, view, [n for e in suspect.edges for n in e]),
     )
 

@@ -318,8 +318,8 @@ FINDINGS = {
         cause="a routing loop: two routers or nodes that send what is for this address to each "
         "other; or a net.ipv4.ip_default_ttl below the number of routers on the way",
         means="'errno: 113 - No route to host', then " + TIMED_OUT + " on this node",
-        text="find the router that sends them back, and correct its route; "
-        "net.ipv4.ip_default_ttl is 64 by default",
+        text="set net.ipv4.ip_default_ttl to 64, its default, where it is lower; else find the "
+        "router that sends them back, and correct its route",
         commands=(
             Command("tracepath -n {ip}", "the node that does not get in"),
             Command("sysctl net.ipv4.ip_default_ttl", "the node that does not get in"),
