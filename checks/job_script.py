@@ -18,9 +18,8 @@ Warns if     some ranks exit before a collective, or only some reach one (an `if
              apex.amp is used; no rank selects its own GPU, or a batch stays on the CPU; NCCL is
              requested without a GPU; DETAIL debugging will crash DDP over Gloo; hard-coded
              addresses, ranks or devices contradict the launcher; an NCCL process group is never
-             destroyed
-             A loss that is read or printed in every step (.item(), synchronize()) is mentioned,
-             where there is a GPU
+             destroyed. A loss that is read or printed in every step (.item(), synchronize()) is
+             mentioned, where there is a GPU
 Undecided    the script can't be read
 Not covered  what only shows at run time; collectives in their own group; what installed libraries
              do: if Lightning, Accelerate or the like is imported, or data is distributed in a

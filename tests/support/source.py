@@ -33,6 +33,9 @@ NOW = frozenset({"now", "today", "utcnow", "fromtimestamp", "utcfromtimestamp"})
 MACHINE = frozenset({("preflight.host", "Host"), ("preflight.check", "Context")})
 """Who has one can look at the machine. Their names in annotations lead nowhere."""
 
+TYPED = frozenset({"TYPE_CHECKING", "typing.TYPE_CHECKING"})
+"""What is imported under a test of it is never run."""
+
 WORKERS = re.compile(r"preflight\.([\w.]+):(\w+)")
 """What a worker is told to call, where a string says it."""
 
@@ -55,8 +58,12 @@ class Source:
     def planted(self, module: str, text: str) -> Source:
         """The same with another source text of one module; what is known of the others is kept."""
         made = Source({**self.trees, module: ast.parse(text)})
-        scope = Module(module, made.trees[module], frozenset(made.trees))
-        made.__dict__["scopes"] = {**self.scopes, module: scope}
+        tree = made.trees[module]
+        if "imports" in self.__dict__:
+            made.__dict__["imports"] = {**self.imports, module: tuple(made._imports(tree))}
+        if "scopes" in self.__dict__:
+            scope = Module(module, tree, frozenset(made.trees))
+            made.__dict__["scopes"] = {**self.scopes, module: scope}
         return made
 
     @cached_property
@@ -65,7 +72,9 @@ class Source:
         return {name: tuple(self._imports(tree)) for name, tree in self.trees.items()}
 
     def _imports(self, tree: ast.Module) -> Iterator[Import]:
-        def walk(node: ast.AST, at_top: bool, for_types: bool) -> Iterator[Import]:
+        waiting: list[tuple[ast.AST, bool, bool]] = [(tree, True, False)]
+        while waiting:
+            node, at_top, for_types = waiting.pop()
             for child in ast.iter_child_nodes(node):
                 if isinstance(child, ast.Import):
                     yield from (Import(a.name, at_top, for_types) for a in child.names)
@@ -76,16 +85,14 @@ class Source:
                         # `from preflight import host` may name a module or something in it
                         whole = f"{base}.{alias.name}"
                         yield Import(whole if whole in self.trees else base, at_top, for_types)
-                elif isinstance(child, ast.Constant) and isinstance(child.value, str):
-                    named = WORKERS.fullmatch(child.value)
+                elif isinstance(child, ast.Constant):
+                    named = isinstance(child.value, str) and WORKERS.fullmatch(child.value)
                     if named and f"preflight.{named[1]}" in self.trees:
                         yield Import(f"preflight.{named[1]}", False, for_types)
-                else:
+                elif not isinstance(child, (ast.Name, ast.expr_context)):
                     inside = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
-                    typed = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
-                    yield from walk(child, at_top and not inside, for_types or typed)
-
-        return walk(tree, True, False)
+                    typed = isinstance(child, ast.If) and _dotted(child.test) in TYPED
+                    waiting.append((child, at_top and not inside, for_types or typed))
 
     @cached_property
     def scopes(self) -> Mapping[str, Module]:

@@ -4,6 +4,7 @@ a statement that keeps nothing."""
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterator
 
 from preflight.domains.script.callees import (
@@ -30,6 +31,8 @@ LOSSES = name_set(
     "BCEWithLogitsLoss"
 )
 LOADERS = name_set("torch.utils.data.DataLoader torch.utils.data.dataloader.DataLoader")
+DTYPE = re.compile(r"\w*dtype|b?float\d*|u?int\d*|half|double|long|short|bool|int")
+"""The last part of what `.to()` is given, where it is no device."""
 
 
 def batch_not_moved(program: Program, seen: Mentions) -> Iterator[Hit]:
@@ -189,8 +192,8 @@ def _is_part(value: ast.expr, names: Collection[str]) -> bool:
 def _is_moved(value: ast.expr, names: Collection[str]) -> bool:
     """`batch["labels"].to(device)`."""
     match value:
-        case ast.Call(func=ast.Attribute(attr="to" | "cuda", value=owner)):
-            return _is_part(owner, names)
+        case ast.Call(func=ast.Attribute(attr="to" | "cuda" as how, value=owner)):
+            return _is_part(owner, names) and (how == "cuda" or _names_a_place(value))
     return False
 
 
@@ -219,10 +222,13 @@ def _moved_for_nothing(module: Module, scope: NameScope, loop: ast.For) -> Itera
         match node:
             case ast.Expr(
                 value=ast.Call(
-                    func=ast.Attribute(value=ast.Name(id=name), attr="to" | "cuda")
+                    func=ast.Attribute(value=ast.Name(id=name), attr="to" | "cuda" as how)
                 ) as call
             ) if name in names - made and any(_is_loss_of(n, name, made) for n in inside):
-                yield from module.hit("batch-not-moved", call, scope, f"{name} stays on the CPU")
+                if how == "cuda" or _names_a_place(call):
+                    yield from module.hit(
+                        "batch-not-moved", call, scope, f"{name} stays on the CPU"
+                    )
 
 
 def _is_loss_of(node: ast.AST, name: str, made: Collection[str]) -> bool:
@@ -297,8 +303,16 @@ def _moves(node: ast.AST, name: str) -> bool:
             case ast.Name(id=to), ast.Call(func=ast.Attribute(attr=how, value=owner)) if (
                 to == name == getattr(owner, "id", "")
             ):
-                return how == "cuda" or (how == "to" and bool(value.args))
+                return how == "cuda" or (how == "to" and _names_a_place(value))
     return False
+
+
+def _names_a_place(call: ast.Call) -> bool:
+    """Whether `.to()` is given a device, or what may be one: `x.to(torch.float16)` stays where it
+    is, and its neighbour too."""
+    return keyword(call, "device") is not None or any(
+        not DTYPE.fullmatch(last_name(argument).lower()) for argument in call.args
+    )
 
 
 def _is_any_loss(program: Program, call: ast.Call, scope: NameScope, module: Module) -> bool:

@@ -28,8 +28,12 @@ MAPS = name_set(
     "torch.utils.data.ConcatDataset torch.utils.data.dataset.Dataset "
     "torch.utils.data.dataset.TensorDataset"
 )
-# names and words after which the data may be dealt out by hand or needn't be
-BY_HAND = ("shard", "partition", "iterable", "streaming", "webdataset", "split_dataset_by_node")
+# names and words after which the data may be dealt out by hand or needn't be; Opacus makes a loader
+# for each rank of the one that make_private() is given
+BY_HAND = (
+    "shard", "partition", "iterable", "streaming", "webdataset", "split_dataset_by_node",
+    "make_private",
+)  # fmt: skip
 AGAIN = name_set("set_epoch set_sampler_epoch reset_epoch")
 ASIDE = re.compile(
     r"(?:vali?|valid(?:ation)?|tests?|testing|eval|evaluation|dev|calib(?:ration)?|infer(?:ence)?"

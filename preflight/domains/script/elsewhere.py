@@ -82,11 +82,16 @@ def certain_functions(program: Program) -> Mapping[str, str]:
                 defined.setdefault(last_part(scope.name), []).append((module, scope))
     reached: dict[str, str] = {}
     homes = _homes(program)
+    called = {
+        id(module): called_by_name(module)
+        for module in program.modules
+        if any(is_collective(call, module) for _, call in module.calls())
+    }
     for name, found in defined.items():
         for module, scope in found:
-            if any(is_collective(call, module) for _, call in module.calls()):
-                path = Walk(module, 0, frozenset(), called_by_name(module)).path(scope)
-                if met := collectives(surely(path)):
+            if id(module) in called:
+                walk = Walk(module, 0, frozenset(), called[id(module)])
+                if met := collectives(surely(walk.path(scope))):
                     reached.setdefault(name, met[0].kind)
                     found.remove((module, scope))
                     break

@@ -132,7 +132,7 @@ def not_waited(program: Program) -> Iterator[Hit]:
         for scope in module.scopes:
             for node in scope.nodes:
                 for call, dropped in _async_calls(node, scope, module):
-                    if dropped and not _synchronised(scope):
+                    if dropped and not _synchronised(call, scope):
                         yield from module.hit("async-not-waited", call, scope, dropped)
 
 
@@ -179,8 +179,14 @@ def _unused(name: str, scope: NameScope) -> str:
     return f"{name} is never waited for"
 
 
-def _synchronised(scope: NameScope) -> bool:
-    return any(isinstance(n, ast.Attribute) and n.attr == "synchronize" for n in scope.nodes)
+def _synchronised(call: ast.Call, scope: NameScope) -> bool:
+    """Whether a function waits for the device, or calls a barrier behind: NCCL's comes after all
+    that the group was asked for before, and holds up whoever calls it."""
+    return any(
+        isinstance(node, ast.Attribute)
+        and (node.attr == "synchronize" or (node.attr == "barrier" and node.lineno > call.lineno))
+        for node in scope.nodes
+    )
 
 
 # --- a step ---

@@ -64,6 +64,14 @@ HANDED = (
         (UNPACKED.format("x = x.to(d)"), [10]),
         (UNPACKED.format("x, y = x.to(d), y.to(d)"), []),
         (UNPACKED.replace("(p, y)", "(model(x), y)").format("x = x.to(d)"), [10]),
+        (UNPACKED.format("x = x.to(device=d)"), [10]),
+        # another type and no other place: where the loader has both is not in sight
+        (UNPACKED.format("x = x.to(torch.bfloat16)"), []),
+        (UNPACKED.format("x = x.to(dtype)"), []),
+        (UNPACKED.format("x = x.to(d, torch.bfloat16)"), [10]),
+        (PART.replace("b['x'].to(d)", "b['x'].to(torch.float)").format("b['y']"), []),
+        ("for x, y in a:\n  y.to(torch.long)\n  p = DDP(n)(x)\n  loss(p, y).backward()\n", []),
+        ("for x, y in a:\n  y.to(d)\n  p = DDP(n)(x)\n  loss(p, y).backward()\n", [6]),
         # what another function does with it
         (HANDED.format("pass"), [11]),
         (HANDED.format("t = t.to(d)"), []),

@@ -53,6 +53,7 @@ def test_whatever_may_deal_out_the_data_silences_it(text: str, count: int) -> No
         (LOADER + "part = x[me::all_of]\n", 1),
         (LOADER + "torch.manual_seed(rank)\n", 0),
         ("import lightning\n" + LOADER, 0),
+        (LOADER + "net, opt, loader = engine.make_private(net, opt, loader)\n", 0),  # Opacus
     ],
 )
 def test_a_loader_of_all_data_under_ddp(text: str, count: int) -> None:

@@ -32,6 +32,8 @@ def program(text: str) -> Program:
         ("ws = []\nws.append(dist.all_reduce(x, async_op=True))\n", ["ws is never waited for"]),
         ("ws = []\nws.append(dist.all_reduce(x, async_op=True))\nfinish(ws)\n", []),
         ("dist.all_reduce(x, async_op=True)\ntorch.cuda.synchronize()\n", []),
+        ("for x in xs:\n  dist.broadcast(x, 0, async_op=True)\ndist.barrier()\n", []),
+        ("dist.barrier()\ndist.all_reduce(x, async_op=True)\n", ["its Work is dropped"]),
         ("dist.all_reduce(x, async_op=False)\n", []),
     ],
 )
