@@ -21,7 +21,7 @@ sys.path[:0] = [str(REPOSITORY / "tests"), str(REPOSITORY / "tools")]
 from at_once import each  # noqa: E402  they lie beside this file and in tests/
 from detection import machine  # noqa: E402
 from rehearse.catalogue import FAULTS, HEALTHY, SCRIPTS, Row, missing  # noqa: E402
-from rehearse.judged import findings, wrong  # noqa: E402
+from rehearse.judged import findings, late, wrong  # noqa: E402
 from rehearse.running import rehearse  # noqa: E402
 from tables import say, table  # noqa: E402
 
@@ -33,8 +33,8 @@ Made by `make faults`; don't edit. Each is a small training script (tests/rehear
 planted fault or with nothing wrong, started as a user would: `preflight rehearse --stuck … --
 torchrun … script.py`, over Gloo on the CPU. *Named*: the report has one failure (one warning where
 the fault only costs time), of the code and with the ranks that are to blame, and with the file and
-line where the script has its mark, unless the script leaves no trace of it. *Seconds*: from the
-fault until everything has ended, of which --stuck are waited for on purpose.
+line where the script has its mark, unless the script leaves no trace of it, in time. *Seconds*:
+from the fault until everything has ended, of which --stuck are waited for on purpose.
 
 {machine} {minutes:.0f} minutes.
 
@@ -52,7 +52,7 @@ def looked_at(row: Row) -> tuple[bool, list[str]]:
     """Whether it is as it should be, and the cells of its row."""
     told = rehearse(row)
     if row in FAULTS:
-        problems = list(wrong(row, told))
+        problems = [*wrong(row, told), *late(row, told)]
         said = ", ".join(
             f"`{f['check']}` {f['code']} ({f['status']}, {f['confidence']})"
             for f in findings(row, told)

@@ -473,12 +473,13 @@ class History:
     def idle_since(self, patience: float, until: float) -> float:
         """Since when it has done nothing. A sleep that is long for so much patience and ends by
         itself before `until`, or is about as long as the one before, counts as an attempt's pause:
-        what comes after it is not known yet. Short ones are those of a poll, and at its exit a rank
-        attempts nothing any more."""
+        what comes after it is not known yet. Short ones are those of a poll, at its exit a rank
+        attempts nothing any more, and what torch attempts on the way into the group, at ever longer
+        distances for 30 minutes, is to connect to one that would have to do something first."""
         began, ends = self.nap
         length = ends - began
         again = not self.leaving and length <= LONGER * self.rest
-        paused = length >= PAUSE * patience and (ends < until or again)
+        paused = length >= PAUSE * patience and (ends < until or again) and self.at != "init"
         return max(self.since, ends) if paused else self.since
 
     @property

@@ -9,6 +9,13 @@ from typing import Any
 
 from rehearse.catalogue import Row, places
 from rehearse.running import Told
+from support.pace import slower
+
+TOOL_SECONDS = 5.0
+"""From the moment that a hang is certain until everything has ended and the report is written, on a
+machine with nothing else to do; as many times longer as there are processes for each CPU."""
+BUSY = 2.0
+"""There is always another rehearsal beside this one, and in CI another test beside both."""
 
 
 def findings(row: Row, told: Told) -> list[dict[str, Any]]:
@@ -44,3 +51,15 @@ def wrong(row: Row, told: Told) -> Iterator[str]:
         said = json.dumps([finding["saw"], finding["remedy"], finding["alternatives"]])
         if not any(re.search(rf"\b{re.escape(place)}\b", said) for place in places(row)):
             yield f"none of {places(row)}"
+
+
+def late(row: Row, told: Told) -> Iterator[str]:
+    """That a failure took longer to be found than it may, or was never planted."""
+    if row.warns:
+        return
+    if told.after is None:
+        yield "the fault was not planted"
+        return
+    allowed = row.stuck + row.extra + TOOL_SECONDS * slower() * max(BUSY, told.load)
+    if told.after > allowed:
+        yield f"took {told.after:.1f} s, allowed {allowed:.1f}"

@@ -430,13 +430,22 @@ def test_who_sleeps_again_and_again_at_its_exit_does_not_end() -> None:
     assert all_stuck([seen(*looks)], (), 20.0, 6.0, until=20.0)
 
 
-def sleeping(*ends: float, until: float) -> History:
+def sleeping(*ends: float, until: float, stack: list[Any] = SLEEP) -> History:
     """One that sleeps until each of these times in turn, looked at twice a second."""
     looks = []
     for at in range(int(2 * until) + 1):
         left = [end for end in ends if end > at / 2]
-        looks.append((at / 2, pulse(SLEEP, sleeps=left[0] if left else None)))
+        looks.append((at / 2, pulse(stack, sleeps=left[0] if left else None)))
     return seen(*looks)
+
+
+def test_what_torch_sleeps_between_its_connects_is_not_waited_for() -> None:
+    """Each rank looks for the others where nobody listens, at ever longer distances."""
+    ranks = [sleeping(4.0, 12.0, 25.0, until=20.0, stack=INIT) for _ in range(2)]
+    assert all_stuck(ranks, (), 20.0, 6.0, until=60.0)
+    assert not all_stuck(ranks, (), 12.0, 6.0, until=60.0)  # all are on their way
+    own = sleeping(4.0, 12.0, 25.0, until=20.0)
+    assert not all_stuck([ranks[0], own], (), 20.0, 6.0, until=60.0)
 
 
 @pytest.mark.parametrize(
