@@ -362,8 +362,8 @@ def _averaged_in_groups(
         confidence=Confidence.POSSIBLE,
         alternatives=(f"{groups} are meant to train models of their own",),
         fields={
-            "hint": f"pass DDP{line} the group of all ranks that have the same weights (data x "
-            f"sequence or context parallel): it averages over {rank_list(together[0])} only"
+            "hint": f"pass DDP{line} the group of all ranks that have the same weights, data x "
+            f"sequence or context parallel, as it averages over {rank_list(together[0])} only"
         },
         status=Status.WARN,
     )

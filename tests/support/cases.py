@@ -28,9 +28,12 @@ from preflight.model import (
     World,
     place_of,
 )
+from preflight.sanitize import shell_prose
 from preflight.serde import decode, encode
 
 TESTS = Path(__file__).parents[1]
+SENTENCE = 4
+"""A field of a finding with more words than these is a sentence of the judge's."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,6 +118,9 @@ def judged(module: Any, case: Case) -> list[Finding]:
         texts = [advice.means, advice.now, advice.text, *(c.run for c in advice.commands)]
         for text in texts:
             text.format_map(dict(finding.fields))  # a template field that is missing is an error
+        for name, value in finding.fields.items():
+            if len(str(value).split()) > SENTENCE and any(f"{{{name}!s}}" in t for t in texts):
+                assert shell_prose(str(value)) == value, "a sentence in a shell's quotes"
     text = module.measured(seen).text
     assert "\n" not in text
     return findings

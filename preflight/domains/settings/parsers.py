@@ -179,7 +179,10 @@ def _choices(words: str) -> Reader:
 
 def _interfaces(variable: Known, value: str) -> BadValue | None:
     """parseStringList (src/misc/utils.cc): `[^][=]a,b`; nothing is trimmed."""
-    wants = "[^][=]name,name…, as ip link or ibv_devices shows the names"
+    wants = (
+        "names separated by commas, as ip link or ibv_devices shows them, with a caret or an "
+        "equals sign before the first one alone"
+    )
     if len(value) == 1 and variable.name != "NCCL_IB_HCA":
         return BadValue(ValueEffect.SYNTAX, "a single character is ignored", wants)
     names = value.removeprefix("^").removeprefix("=").split(",")
