@@ -237,7 +237,8 @@ FINDINGS = {
         headline="every epoch has the same shuffle order: {seen}",
         cause="no call of set_epoch, or on a DistributedSampler that is not the DataLoader's own",
         means="no error at all: every epoch has the same batches in the same order",
-        text="call loader.sampler.set_epoch(epoch) in each epoch, for the DataLoader at {line!s}",
+        text="call set_epoch(epoch) of the sampler of the DataLoader at {line!s} in each epoch: "
+        "loader.sampler, or loader.batch_sampler.sampler where it was made with batch_sampler=",
         status=Status.WARN,
         explains=("job.script:set-epoch-missing",),
     ),

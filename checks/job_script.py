@@ -10,11 +10,12 @@ Warns if     some ranks exit before a collective, or only some reach one (an `if
              continues alone after an error in a collective, skips a batch or stops early on its
              own, sets its own learning rate, or decides by a random number whether to call one; a
              set determines the order of collectives; an asynchronous collective is never waited
-             for; gradients are summed, by a hook of DDP or by hand, and not divided; features are
-             gathered for a contrastive loss by a collective that carries no gradient; DDP loads its
-             data without a sampler, or never calls set_epoch, or each rank shuffles it by itself
-             before; gradients accumulated over batches are all-reduced in each of them, or reset in
-             each; they are clipped while they are scaled; a GradScaler is used with bfloat16;
+             for; gradients are summed, by a hook of DDP or by hand, and not divided, or a loss over
+             the tokens of all ranks is averaged by DDP once more; features are gathered for a
+             contrastive loss by a collective that carries no gradient; DDP loads its data without a
+             sampler, or never calls set_epoch, or each rank shuffles it by itself before; gradients
+             accumulated over batches are all-reduced in each of them, or reset or unscaled in each;
+             they are clipped while they are scaled; a GradScaler is used with bfloat16;
              apex.amp is used; no rank selects its own GPU, or a batch stays on the CPU; NCCL is
              requested without a GPU; DETAIL debugging will crash DDP over Gloo; hard-coded
              addresses, ranks or devices contradict the launcher; an NCCL process group is never
@@ -189,6 +190,12 @@ FINDINGS = {
         "the learning rate that was right on one GPU is not right on eight",
         text="use op=dist.ReduceOp.AVG with NCCL, or divide by dist.get_world_size(), at {place!s}",
     ),
+    "loss-divided-twice": pitfall(
+        headline="the loss at {place} is a mean over all ranks, and DDP takes the mean once more",
+        cause="a loss per token of all ranks, which all_reduce has counted, under DDP",
+        means="no error: with SGD each step is as many times too small as there are ranks",
+        text="correct the loss at {place!s}: times dist.get_world_size(), by which DDP divides",
+    ),
     "gather-without-gradient": pitfall(
         headline="all_gather at {place} carries no gradient, and a loss is made of its result: "
         "{seen}",
@@ -233,6 +240,15 @@ FINDINGS = {
         means="no error: gradients that are 65536 times too large are clipped to nearly zero in "
         "every step",
         text="call scaler.unscale_(optimizer) before {place!s}",
+    ),
+    "unscaled-each-batch": pitfall(
+        headline="accumulated gradients are unscaled at {place} in every batch",
+        cause="clipping added to a loop with a GradScaler that accumulates gradients",
+        means="no error where update() is called in every batch, too: what was accumulated is "
+        "divided by the scale again and again, and the last batch alone counts; else 'unscale_() "
+        "has already been called on this optimizer since the last update().'",
+        text="call unscale_() at {place!s}, clipping and scaler.update() only where "
+        "scaler.step(optimizer) is called",
     ),
     "apex-amp": pitfall(
         headline="apex.amp is used at {place}",
@@ -319,12 +335,14 @@ EXPECTED = {
     "early-stop-per-rank": "one decision for all ranks",
     "rate-per-rank": "one learning rate on all ranks",
     "gradients-summed": "the mean of the gradients",
+    "loss-divided-twice": "a loss that is multiplied by the number of ranks",
     "gather-without-gradient": "a collective that carries gradients",
     "order-per-rank": "one order of the data on all ranks",
     "random-branch": "one decision for all ranks",
     "set-order": "the same order on all ranks",
     "accumulation-reset": "zero_grad() once per optimizer step",
     "clip-scaled": "scaler.unscale_(optimizer) before clipping",
+    "unscaled-each-batch": "scaler.unscale_(optimizer) once per optimizer step",
     "apex-amp": "torch.amp",
     "batch-not-moved": "the batch on the device of the model",
     "copy-not-awaited": "a wait for the copy, or no non_blocking",

@@ -22,6 +22,7 @@ from preflight.domains.script.source import (
     SCOPES,
     Hit,
     Module,
+    NameScope,
     Program,
     last_name,
     last_part,
@@ -207,6 +208,39 @@ def clip_scaled(program: Program, seen: Mentions) -> Iterator[Hit]:
                 known = before or (after if elsewhere and not scaled else [])
                 if after and any(not _asks_for_precision(clip, one) for one in known):
                     yield from module.hit("clip-scaled", clip.node, scope)
+
+
+def unscaled_each_batch(program: Program, seen: Mentions) -> Iterator[Hit]:
+    """scaler.unscale_(optimizer) in every batch, and scaler.step(optimizer) after some of them:
+    what was accumulated is divided by the scale once more in each."""
+    if seen.framework:
+        return
+    for module in program.modules:
+        for scope in module.scopes:
+            found = [p for p in places(scope) if isinstance(p.node, ast.Call)]
+            steps = [p for p in found if _stepped(p.node) and _owner_scales(p.node)]
+            for place in (p for p in found if last_name(getattr(p.node, "func", None)) == UNSCALES):
+                after = [p for p in steps if _line(p) > _line(place) and p.meets(place)]
+                before = [p for p in found if _scales(p.node) and p.meets(place)]
+                own = {id(test) for test, _ in place.branches}
+                each = any(own.issuperset(id(t) for t, _ in p.branches) for p in before)
+                if each and after and all(_waits_for_more(one, place, scope) for one in after):
+                    yield from module.hit("unscaled-each-batch", place.node, scope)
+
+
+def _waits_for_more(step: Placement, unscaled: Placement, scope: NameScope) -> bool:
+    """Whether a step stands under a test that counts batches and the other does not: what stands
+    under a test of its own may ask for the same in other words."""
+    own = {id(test) for test, _ in unscaled.branches}
+    if not own.issubset(id(test) for test, _ in step.branches):
+        return False
+    for test, body in step.branches:
+        asked = test.test
+        if isinstance(asked, ast.Name):
+            asked = scope.value(asked.id) or asked
+        if id(test) not in own and body and accumulation_count(asked):
+            return True
+    return False
 
 
 def _line(place: Placement) -> int:

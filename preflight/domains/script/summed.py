@@ -1,6 +1,7 @@
 """Gradients that are summed over the ranks and divided nowhere: in a communication hook of DDP,
 which then leaves the division to it, or by all_reduce of each `grad`. Steps are as many times too
-large as there are ranks.
+large as there are ranks. And those that are divided twice: a loss over the tokens of all ranks, of
+whose gradients DDP takes the mean.
 
 Without SGD a sum does little harm, as Adam divides by the size of gradients; and a loss that is a
 sum, or is scaled, may be meant for one: both silence it.
@@ -11,7 +12,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from preflight.domains.script.rules import Mentions, keyword
+from preflight.domains.script.rules import DDP, Mentions, calls_of, keyword
 from preflight.domains.script.source import Hit, Module, NameScope, Program, last_name, name_set
 
 REDUCES = name_set(
@@ -105,6 +106,80 @@ def _hands_on(body: list[ast.AST], known: Functions) -> bool:
         for inner in ast.walk(part)
         if isinstance(inner, ast.Call)
     )
+
+
+def mean_of_a_mean(program: Program, seen: Mentions) -> Iterator[Hit]:
+    """A loss divided by a number that all_reduce has summed, of a model in DDP, and nothing that is
+    multiplied by the number of ranks."""
+    if seen.framework or "SGD" not in seen.names or REGISTERS in seen.names:
+        return
+    if not any(True for module in program.modules for _ in calls_of(module, *DDP)):
+        return
+    if any(_by_ranks(n) for m in program.modules for s in m.scopes for n in s.nodes):
+        return
+    known = _functions(program)
+    for module in program.modules:
+        for scope in module.scopes:
+            summed = _summed_names(scope, module, known) if _losses(scope) else set()
+            for loss, node in _losses(scope) if summed else ():
+                match loss:
+                    case ast.BinOp(op=ast.Div(), right=ast.Name(id=by)) if by in summed:
+                        other = f"divided by {by}, a sum over all ranks"
+                        yield from module.hit("loss-divided-twice", node, scope, other)
+
+
+def _by_ranks(node: ast.AST) -> bool:
+    """Whether anything is multiplied or divided by the number of ranks."""
+    match node:
+        case ast.BinOp(op=ast.Div() | ast.Mult()) | ast.AugAssign(op=ast.Div() | ast.Mult()):
+            return any(word in ast.unparse(node).lower() for word in RANKS)
+        case ast.Call(func=ast.Attribute(attr=name)) if name in SCALES:
+            return any(word in ast.unparse(node).lower() for word in RANKS)
+    return False
+
+
+def _losses(scope: NameScope) -> list[tuple[ast.expr, ast.AST]]:
+    """What backward() is called of here: its value, where that is bound once, and its place."""
+    found: list[tuple[ast.expr, ast.AST]] = []
+    for node in scope.nodes:
+        match node:
+            case ast.Call(func=ast.Attribute(attr="backward", value=ast.Name(id=name))):
+                value = scope.value(name)
+                if value is not None:
+                    found.append((value, value))
+            case ast.Call(func=ast.Attribute(attr="backward", value=ast.BinOp() as value)):
+                found.append((value, value))
+    return found
+
+
+def _summed_names(scope: NameScope, module: Module, known: Functions) -> set[str]:
+    """Names that all_reduce has summed over all ranks here, or that a function of these files gives
+    back which does that and scales nothing."""
+    names: set[str] = set()
+    for node in scope.nodes:
+        match node:
+            case ast.Call(args=[ast.Name(id=name), *_]) as call if (
+                module.full(call.func) in REDUCES
+                and _is_of_all(call)
+                and not _other_operation(call)
+            ):
+                names.add(name)
+            case ast.Assign(targets=[target], value=ast.Call() as call):
+                found = known.get(last_name(call.func))
+                if found is not None and _sums(found[0], found[2]):
+                    names |= _names(target)
+    return names
+
+
+def _sums(function: ast.AST, module: Module) -> bool:
+    """Whether a function reduces by sums alone, over all ranks, and scales nothing."""
+    reduces = [
+        node
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call) and module.full(node.func) in REDUCES
+    ]
+    plain = all(_is_of_all(call) and not _other_operation(call) for call in reduces)
+    return bool(reduces) and plain and not _scales(function)
 
 
 def _scales(node: ast.AST) -> bool:

@@ -1,0 +1,27 @@
+"""The mean over the tokens of all ranks, times the number of ranks, of whose gradients DDP takes
+the mean; and a sum over all ranks that is only printed."""
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def of_all(count: torch.Tensor) -> torch.Tensor:
+    both = count.detach().clone()
+    dist.all_reduce(both, op=dist.ReduceOp.SUM)
+    return both
+
+
+def train(net, loader, rank: int) -> None:
+    model = DDP(net.to(rank), device_ids=[rank])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in loader:
+        x, y = x.to(rank), y.to(rank)
+        total = F.cross_entropy(model(x), y, ignore_index=-100, reduction="sum")
+        tokens = of_all((y != -100).sum())
+        loss = total / tokens * dist.get_world_size()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        print(float(of_all(total)), int(tokens))
