@@ -9,8 +9,8 @@ Looks at     of each rank of a rehearsed command: samples and elements of the ba
              labels are not ignored (-100), what torch's generators gave between the batch and the
              forward, and in which state they were; what torch has reserved on its GPU, and what the
              driver tells of that once a second: utilisation, SM clock, memory, power; on the host
-             the time in DDP's forward, from there to the optimizer, in the optimizer, and from
-             there to the next forward; CPU time
+             the time in DDP's forward, from there to the end of backward, to the optimizer, in it,
+             and from there to the next forward; CPU time
 Fails if     never: uneven work trains, too
 Warns if     a rank has a quarter more samples per batch than most, or as many samples with a third
              more elements (longer sequences), or most have that much more than it; the ranks take
@@ -24,9 +24,10 @@ Warns if     a rank has a quarter more samples per batch than most, or as many s
              SM clock is a fifth below that of at least two others of its model; in 30 % of the
              looks a rank waits for its GPU (.item(), .cpu(), float(loss), `if loss > y`,
              synchronize(), a tensor that is printed), which idles in 20 % of the time; on the CPU,
-             every rank spends 40 % of its usual step and 30 ms in own code between the optimizer
-             and the next forward, but for the DataLoader; every rank begins a new pass over its
-             DataLoader for each batch, which starts its workers again or gives the same batch
+             every rank spends 40 % of its usual step and 30 ms in own code between backward and the
+             next forward, but for the optimizer and the DataLoader; every rank begins a new pass
+             over its DataLoader for each batch, which starts its workers again or gives the same
+             batch
 Undecided    fewer than 8 batches; not a rehearsal (preflight rehearse -- CMD)
 Not covered  data of no DataLoader, but for its amount where DDP or FSDP gets it; samplers of other
              classes; random numbers of NumPy or of a generator of the script's own, and what the
@@ -275,6 +276,7 @@ class Work:
     gpu: int = 0
     limit: int = 0
     between: Frame | None = None
+    after: Frame | None = None
     asynchronous: bool = False
     """Its model is on a GPU, which may work while the host does something else."""
     use: GpuUse = GpuUse()
@@ -325,6 +327,7 @@ def observe(host: Host, ctx: Context) -> Work:
         gpu=max((used for *_, used in seen.growth.samples), default=0),
         limit=seen.growth.gpu_limit,
         between=seen.pace.between,
+        after=seen.pace.after,
         asynchronous=bool(seen.gpu.reserved) or any(d != "cpu" for d in seen.backends.models),
         use=seen.gpu,
         looks=seen.pace.looks,
@@ -723,13 +726,15 @@ def _blocked(ranks: Sequence[Rank]) -> Iterator[Found]:
     """Of every rank: where only one does so, the others wait for it (job.pace)."""
     if not ranks or not all(_is_blocked(work) for _, work in ranks):
         return
-    least = min((work for _, work in ranks), key=lambda work: work.parts.between)
-    line = next((str(work.between) for _, work in ranks if work.between), "")
+    least = min((work for _, work in ranks), key=lambda work: work.parts.other)
+    early = 2 * least.parts.between < least.parts.other  # most of it is before the optimizer
+    line = next((str(at) for _, work in ranks if (at := work.after if early else work.between)), "")
+    where = "backward and the optimizer" if early else "the optimizer and the next forward"
     yield Found(
         "step-blocked",
         tuple(subject for subject, _ in ranks),
-        saw=f"{duration(least.parts.between)} of {duration(least.step)} per step between the "
-        "optimizer and the next forward" + (f", mostly at {line}" if line else ""),
+        saw=f"{duration(least.parts.other)} of {duration(least.step)} per step between {where}"
+        + (f", mostly at {line}" if line else ""),
         expected="most of a step in forward, backward and optimizer",
         confidence=Confidence.LIKELY,
         fields={"line": line or "other work"},
@@ -737,9 +742,9 @@ def _blocked(ranks: Sequence[Rank]) -> Iterator[Found]:
 
 
 def _is_blocked(work: Work) -> bool:
-    between = work.parts.between
+    other = work.parts.other
     enough = work.steps >= BATCHES and not work.asynchronous
-    return enough and between >= BLOCKED_LEAST and between >= BLOCKED * work.step > 0
+    return enough and other >= BLOCKED_LEAST and other >= BLOCKED * work.step > 0
 
 
 def _synchronised(ranks: Sequence[Rank]) -> Iterator[Found]:
@@ -775,7 +780,7 @@ def _table(works: Sequence[Work]) -> list[str]:
         parts = work.parts
         each = (
             *(work.step, work.loader * work.step, *map(parts.usual, COMPUTING)),
-            *(parts.between, parts.cpu),
+            *(parts.other, parts.cpu),
         )
         times = [duration(took) if took else "-" for took in each]
         rank = "?" if work.rank is None else str(work.rank)
@@ -874,7 +879,7 @@ def _spans(latest: Sequence[Timed], start: float) -> tuple[Span, ...]:
 
 def _row(work: Work) -> dict[str, Any]:
     each = {str(part): work.parts.usual(part) for part in COMPUTING} | {"step": work.step}
-    each |= {"data": work.loader * work.step, "other": work.parts.between, "cpu": work.parts.cpu}
+    each |= {"data": work.loader * work.step, "other": work.parts.other, "cpu": work.parts.cpu}
     told = {f"{name}_s": round(took, 6) for name, took in each.items()}
     row = {**told, "batch": work.parts.shape, "gpu_bytes": work.gpu}
     use = work.use

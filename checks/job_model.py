@@ -629,7 +629,17 @@ def _hint(
     ranks: Mapping[int, tuple[Subject, Models]],
 ) -> str:
     """What to do, by what else is known. Learning rates come after what sets weights apart for
-    sure: a schedule that follows the loss differs where the models do."""
+    sure: a schedule that follows the loss differs where the models do. A program that is compiled
+    calls no DDP that could be seen: one of several that is not called is."""
+    others = (other for _, seen in ranks.values() for other in seen.models)
+    if not any(one.called for one in models.values()) and any(
+        other.kind == "ddp" and other.called for other in others
+    ):
+        line = next((f" at {one.frame}" for one in models.values() if one.frame), "")
+        return (
+            f"call the model that DDP wraps{line} by itself, not by its .module or a method of "
+            "that: DDP was never called, so that it sums no gradients"
+        )
     if unfrozen_too_late(differs, models) and not _wrapped_again(differs, models, ranks):
         line = next((f" at {one.frame}" for one in models.values() if one.frame), "")
         one = differs.many == 1

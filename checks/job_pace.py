@@ -418,7 +418,7 @@ def observe(host: Host, ctx: Context) -> Pace:
         seen.pace,
         busy=seen.gpu.share,
         outside=parts.between,
-        backward=parts.backward / parts.steps if parts.steps else 0.0,
+        backward=(parts.backward + parts.after) / parts.steps if parts.steps else 0.0,
         nccl=seen.pace.cuda and nccl,
         threads=parts.threads,
         cpu=parts.cpu,

@@ -218,7 +218,7 @@ def pace_of(history: History, dump: Mapping[str, Any], cpus: float = 0.0) -> Pac
     sizes = [size for _, size, _ in calls_told]
     looks = history.looks
     own = history.own.most_common(1)
-    between = history.between.most_common(1)
+    between, after = history.between.most_common(1), history.after.most_common(1)
     synced = history.synced.most_common(1)
     enough = len(durations) >= STEADY
     since = durations[0][0] if durations else 0.0
@@ -241,6 +241,7 @@ def pace_of(history: History, dump: Mapping[str, Any], cpus: float = 0.0) -> Pac
         own=own[0][0] if own else None,
         own_part=own[0][1] / looks if own else 0.0,
         between=between[0][0] if between and between[0][1] else None,
+        after=after[0][0] if after and after[0][1] else None,
         synced=history.synced.total() / looks if looks else 0.0,
         copied=history.copied / looks if looks else 0.0,
         sync=synced[0][0][0] if synced else "",

@@ -230,6 +230,8 @@ class History:
     own: Counter[Frame] = field(default_factory=Counter)
     between: Counter[Frame] = field(default_factory=Counter)
     """The same of looks between the optimizer and the next forward."""
+    after: Counter[Frame] = field(default_factory=Counter)
+    """And of those between a backward and the optimizer."""
     synced: Counter[tuple[str, Frame]] = field(default_factory=Counter)
     copied: int = 0
     """Looks at which it waited for its GPU: by which call, at which line of the user's."""
@@ -374,7 +376,7 @@ class History:
         calls = str(pulse.get("calls", ""))
         self.gpu_wait = waits_for_gpu(stack, calls if self.gpu_limit else "")
         if self.done >= WARM and not last:
-            self._keep_pace(at, pulse.get("between") is True, calls)
+            self._keep_pace(at, pulse, calls)
             self._keep_threads(pulse.get("threads"))
 
     def _note_waits(self, at: float, store: Mapping[str, Any], sleeps: object) -> None:
@@ -408,7 +410,7 @@ class History:
             return max(self.changed, self.stood, self.worked)
         return self.moved
 
-    def _keep_pace(self, at: float, between: bool, calls: str) -> None:
+    def _keep_pace(self, at: float, pulse: Mapping[str, Any], calls: str) -> None:
         if not self.looks:
             self.first = (self.done, self.collectives)
             self.began = at
@@ -419,7 +421,8 @@ class History:
         mine = next((f for f in self.stack if f.own), None)
         if self.at == "own" and mine is not None and len(self.own) < KEPT:
             self.own[mine] += 1
-            self.between[mine] += between
+            self.between[mine] += pulse.get("between") is True
+            self.after[mine] += pulse.get("after") is True
         how = synchronises(self.stack, calls)
         if how and mine is not None and len(self.synced) < KEPT:
             self.synced[how, mine] += 1

@@ -68,6 +68,7 @@ def _replica(entry: Mapping[str, Any]) -> Replica:
         had=_flags(entry.get("had")),
         given=_flags(entry.get("given")),
         modes=_modes(entry.get("modes")),
+        called=entry.get("called") is not False,
         options=tuple(one_line(name, 40) for name, on in list(options.items())[:8] if on is True),
         rates=tuple(
             float(rate)
@@ -214,6 +215,7 @@ def parts_of(dump: Mapping[str, Any]) -> StepParts:
         shape=one_line(told.get("shape", ""), 60),
         forwards=count_of(told, "forwards"),
         between=_seconds(told.get("between")),
+        after=_seconds(told.get("after")),
         cpu=_seconds(told.get("cpu")),
         passes=tuple(_passes(told.get("windows"), mapping_or_empty(dump.get("recorded")))),
         latest=tuple(_latest(told.get("latest"), mapping_or_empty(dump.get("recorded")))),

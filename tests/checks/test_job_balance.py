@@ -50,6 +50,9 @@ LONGER = replace(ONE, parts=parts(length=180))
 SAVES = replace(ONE, parts=replace(parts(), between=0.25), step=0.3)
 
 
+COUNTS = replace(ONE, parts=replace(parts(), after=8.0), step=0.3)
+
+
 def gives(samples: float = 32, spread: float = 0.0, **changes: object) -> Work:
     """A rank that makes its tensors itself."""
     data = parts(samples, spread=spread).data
@@ -460,6 +463,8 @@ CASES = (
     Case("a GPU may work meanwhile", ranks(*[replace(SAVES, asynchronous=True)] * 2)),
     Case("a line of log", ranks(*[replace(SAVES, parts=replace(parts(), between=0.01))] * 2)),
     Case("a part of it", ranks(*[replace(SAVES, step=0.8)] * 2)),
+    Case("before the optimizer", ranks(*[replace(COUNTS)] * 2), "step-blocked", WARN),
+    Case("clipping", ranks(*[replace(COUNTS, parts=replace(parts(), after=0.4))] * 2)),
     Case("too few steps to tell", ranks(*[replace(SAVES, steps=7)] * 2)),
     Case("no command", Missing(Cause.NOT_APPLICABLE, "only where a command is rehearsed")),
     Case("a record that can't be read", Missing(Cause.TIMED_OUT)),
@@ -513,6 +518,11 @@ def test_the_line_is_named_and_every_rank_has_a_row() -> None:
     assert found.saw == (
         "250 ms of 300 ms per step between the optimizer and the next forward, mostly at "
         "train.py:12"
+    )
+    before = ranks(replace(COUNTS, after=line, between=Frame("train.py", 9, "log", True)), COUNTS)
+    (found,) = judged(job_balance, Case("", before))
+    assert found.saw == (
+        "200 ms of 300 ms per step between backward and the optimizer, mostly at train.py:12"
     )
     seen = job_balance.measured(world("job.balance", saving))
     head, first, second = seen.notes

@@ -542,6 +542,15 @@ def test_a_step_after_a_backward_without_all_reduce_is_the_cause() -> None:
         assert found(DDP, other).fields["hint"].startswith("look at what changes")
 
 
+def test_a_model_whose_ddp_is_never_called_is_the_cause() -> None:
+    bare = [replace(one, called=False) for one in (DDP, OTHER)]
+    called = {at: replace(one, models=(*one.models, DDP)) for at, one in ranks(*bare).items()}
+    (one,) = judged(job_model, Case("", called, topology=THREE))
+    assert one.fields["hint"].startswith("call the model that DDP wraps at train.py:12 by itself")
+    # a program that is compiled calls none that could be seen
+    assert found(*bare).fields["hint"].startswith("look at what changes")
+
+
 def test_the_first_parameter_that_is_not_there_is_named() -> None:
     longer = replace(
         DDP, names=(*NAMES, "extra.bias"), shapes=(*SHAPES, "[2] float32"), trained=(True,) * 3

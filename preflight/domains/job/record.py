@@ -416,6 +416,8 @@ class Pace:
     """Bytes of a collective, on average."""
     between: Frame | None = None
     """The user's line at which it was most often between the optimizer and the next forward."""
+    after: Frame | None = None
+    """The same between a backward and the optimizer."""
     outside: float = 0.0
     """Median seconds between these two, but for waiting for data."""
     nccl: bool = False

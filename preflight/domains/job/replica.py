@@ -43,6 +43,7 @@ class Replica:
     trained   whether each parameter requires a gradient; had: whether it ever had one; given:
               whether an optimizer stepped it
     modes     steps that it made in training mode, and the latest ones in evaluation mode
+    called    whether there was a forward of DDP, which may have a backward
     checks    every `each`-th parameter is compared
     options   of DDP: find_unused_parameters, static_graph, own_group; join: it was in Join, where
               a rank may make fewer steps; hooks: what was registered to be called instead of its
@@ -68,6 +69,7 @@ class Replica:
     had: tuple[bool, ...] = ()
     given: tuple[bool, ...] = ()
     modes: tuple[int, int] = (0, 0)
+    called: bool = True
     options: tuple[str, ...] = ()
     rates: tuple[float, ...] = ()
     hooks: tuple[str, ...] = ()

@@ -88,7 +88,8 @@ class BatchAmount:
 @dataclass(frozen=True, slots=True)
 class StepParts:
     """forward, backward, optimizer: seconds in all over `steps`; backward is all between the end of
-    a forward of DDP and the optimizer, its collectives included. between: median seconds from the
+    a forward of DDP and that of backward(), its collectives included, on a GPU until the optimizer.
+    after: seconds in all from there to the optimizer. between: median seconds from the
     optimizer to the next forward, but for waiting for data; cpu: seconds of CPU per step, all
     threads of the process together. forwards: how many there were;
     passes: the latest backward passes of which all collectives are known; latest: parts of the
@@ -111,6 +112,7 @@ class StepParts:
     forwards: int = 0
     passes: tuple[Backward, ...] = ()
     between: float = 0.0
+    after: float = 0.0
     cpu: float = 0.0
     latest: tuple[Timed, ...] = ()
     marks: tuple[tuple[int, int], ...] = ()
@@ -132,6 +134,11 @@ class StepParts:
             StepPart.OPTIMIZER: self.optimizer,
         }
         return whole.get(part, 0.0) / self.steps if self.steps else 0.0
+
+    @property
+    def other(self) -> float:
+        """Seconds of a step that are in none of these parts, nor spent waiting for data."""
+        return self.between + (self.after / self.steps if self.steps else 0.0)
 
     @property
     def data(self) -> BatchAmount:

@@ -434,6 +434,7 @@ def told():
             "had": "".join("01"[flag] for flag in has_gradient(entry)),
             "given": "".join("01"[flag] for flag in entry.given),
             "modes": [entry.trains, entry.evaluates],
+            "called": entry.kind != "ddp" or entry.reduces is not None,
             "hooks": hooks_of(entry),
             "options": entry.options,
             "rates": entry.rates,

@@ -2,10 +2,11 @@
 gives to the forward of DDP or FSDP; of a few steps a number for what goes into DDP's forward, which
 tells whether ranks have the same, and how many labels of the batches count.
 
-A step is cut where the program passes: in and out of DDP's forward, before and after the optimizer,
-before and after the DataLoader. What lies between the end of a forward and the optimizer is called
-backward: the loss, backward() with its collectives, clipping. Loaded from its text beside
-preflight_responder.py into the user's Python, any from 3.8 on: the standard library only.
+A step is cut where the program passes: in and out of DDP's forward, out of backward(), before and
+after the optimizer, before and after the DataLoader. What lies between the end of a forward and
+that of the last backward() is called backward: the loss, backward() with its collectives. On a GPU,
+where backward() returns before it is done, it is all until the optimizer. Loaded from its text
+beside preflight_responder.py into the user's Python, any from 3.8 on: the standard library only.
 """
 
 import struct
@@ -36,9 +37,9 @@ IGNORED, LABELS = -100, 1 << 22
 class Phases:
     """What is known in this process. There is one."""
 
-    forward = backward = optimizer = 0.0
+    forward = backward = after = optimizer = 0.0
     steps = since = batches = forwards = 0
-    ended = began = at = stepped = waited = 0.0
+    ended = passed = began = at = stepped = waited = 0.0
     cpu = [0.0, 0.0, 0]
     between = deque(maxlen=BETWEEN)
     pending, sums = [], [0, 0, 0, 0]
@@ -55,9 +56,10 @@ class Phases:
 
 def begin():
     """A child by fork has done nothing yet."""
-    Phases.forward = Phases.backward = Phases.optimizer = 0.0
+    Phases.forward = Phases.backward = Phases.after = Phases.optimizer = 0.0
     Phases.steps = Phases.since = Phases.batches = Phases.forwards = 0
-    Phases.ended = Phases.began = Phases.at = Phases.stepped = Phases.waited = 0.0
+    Phases.ended = Phases.passed = Phases.began = Phases.at = 0.0
+    Phases.stepped = Phases.waited = 0.0
     Phases.cpu = [0.0, 0.0, 0]
     Phases.between = deque(maxlen=BETWEEN)
     Phases.windows = deque(maxlen=WINDOWS)
@@ -116,6 +118,18 @@ def follow_ddp(module, unless_compiled, forwards, forwarded):
         return result
 
     module.DistributedDataParallel.forward = unless_compiled(timed, plain)
+
+
+def follow_backward(module, unless_compiled):
+    """From now on know when a backward() has ended, the collectives of DDP within it."""
+    backward = module.backward
+
+    def passed(*args, **kwargs):
+        result = backward(*args, **kwargs)
+        Phases.passed = time.monotonic()
+        return result
+
+    module.backward = unless_compiled(passed, backward)
 
 
 def follow_fsdp(module, unless_compiled, forwards):
@@ -218,10 +232,17 @@ def packed(numbers):
 def leave_backward(now):
     """Whatever follows a forward and its backward has begun."""
     if Phases.ended:
-        Phases.backward += now - Phases.ended
-        Phases.windows.append((Phases.at, now - Phases.ended))
-        Phases.latest.append(("backward", Phases.ended, now))
+        ended = Phases.passed if is_past_backward() else now
+        Phases.backward += ended - Phases.ended
+        Phases.after += now - ended
+        Phases.windows.append((Phases.at, ended - Phases.ended))
+        Phases.latest.append(("backward", Phases.ended, ended))
         Phases.ended = 0.0
+
+
+def is_past_backward():
+    """Whether the program does something else already, before the optimizer."""
+    return Phases.passed > Phases.ended > 0 and not sys.modules["torch"].cuda.is_initialized()
 
 
 def begin_forward(now):
@@ -336,6 +357,7 @@ def told():
         ],
         "forward": round(Phases.forward, 6),
         "backward": round(Phases.backward, 6),
+        "after": round(Phases.after, 6),
         "optimizer": round(Phases.optimizer, 6),
         "steps": Phases.steps,
         "forwards": Phases.forwards,

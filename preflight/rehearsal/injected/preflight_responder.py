@@ -120,6 +120,8 @@ def imported(name, module, folder):
     elif name.endswith("fully_sharded_data_parallel"):
         Responder.phases["follow_fsdp"](module, unless_compiled, Responder.draws["forwards"])
         Responder.needless["follow_fsdp"](module, unless_compiled)
+    elif name == "torch.autograd":
+        Responder.phases["follow_backward"](module, unless_compiled)
     elif name.endswith("autograd.profiler"):
         Responder.needless["follow_profiler"](module)
     elif name in ("torch.distributed.tensor._api", "torch.distributed._tensor.api"):
@@ -569,6 +571,7 @@ def pulse():
     told["failure"] = failure() if leaving else None
     told["profiled"] = Responder.needless["longest"]()
     told["between"] = bool(Responder.phases["Phases"].stepped)
+    told["after"] = Responder.phases["is_past_backward"]()
     if (used := gpu_in_use()) is not None:
         told["gpu"] = [used.pop("allocated"), used.pop("total")]
         told["device"] = used

@@ -22,6 +22,7 @@ NAMES = (
     "torch.nn.parameter",
     "torch.nn.utils.clip_grad",
     "torch.optim.swa_utils",
+    "torch.autograd",
     "torch.autograd.profiler",
     "torch.distributed.tensor._api",
     "torch.distributed._tensor.api",  # before torch 2.5

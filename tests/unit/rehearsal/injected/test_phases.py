@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import UserDict
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -52,6 +53,34 @@ def test_what_a_rank_trains_before_ddp_wraps_the_model_is_its_own() -> None:
     told = phases.told()
     assert (told["steps"], told["batches"], told["sums"][0]) == (83, 6, 18)
     assert [look[0] for look in told["labels"]] == [0, 1, 2]
+
+
+def test_what_comes_after_backward_is_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU backward() returns before it is done: there all until the optimizer counts."""
+    at = iter([10.0, 12.0, 10.0, 12.0])
+    clock = SimpleNamespace(monotonic=lambda: next(at), process_time=lambda: 0.0)
+    for initialized, backward, after in ((False, 1.5, 3.0), (True, 4.5, 0.0)):
+        phases.begin()
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda now=initialized: now)
+        phases.Phases.ended, phases.Phases.passed = 5.5, 7.0
+        assert phases.is_past_backward() is not initialized
+        with monkeypatch.context() as patched:
+            patched.setattr(phases, "time", clock)
+            phases.before_step()
+            phases.after_step()
+        told = phases.told()
+        assert (told["backward"], told["after"], told["optimizer"]) == (backward, after, 2.0)
+        assert [part[0] for part in told["latest"]] == ["backward", "optimizer"]
+        assert not phases.is_past_backward()
+
+
+def test_the_end_of_backward_is_noted() -> None:
+    seen = []
+    module = type("autograd", (), {"backward": staticmethod(seen.append)})
+    phases.follow_backward(module, lambda ours, original: ours)
+    module.backward("loss")
+    assert seen == ["loss"]
+    assert phases.Phases.passed > 0
 
 
 def test_what_tokenizers_make_is_a_batch() -> None:
