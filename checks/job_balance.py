@@ -730,10 +730,11 @@ def _blocked(ranks: Sequence[Rank]) -> Iterator[Found]:
     early = 2 * least.parts.between < least.parts.other  # most of it is before the optimizer
     line = next((str(at) for _, work in ranks if (at := work.after if early else work.between)), "")
     where = "backward and the optimizer" if early else "the optimizer and the next forward"
+    took = least.parts.other - least.parts.between if early else least.parts.between
     yield Found(
         "step-blocked",
         tuple(subject for subject, _ in ranks),
-        saw=f"{duration(least.parts.other)} of {duration(least.step)} per step between {where}"
+        saw=f"{duration(took)} of {duration(least.step)} per step between {where}"
         + (f", mostly at {line}" if line else ""),
         expected="most of a step in forward, backward and optimizer",
         confidence=Confidence.LIKELY,

@@ -352,7 +352,7 @@ def _averaged_in_groups(
     ):
         return
     groups = " and ".join(rank_list(one) for one in together[:SHOWN])
-    line = next((f" at {one.frame}" for one in models.values() if one.frame), "")
+    line = _wrapped_at(models)
     yield Found(
         "replicas-diverged",
         tuple(ranks[rank][0] for rank in differs.odd),
@@ -623,6 +623,10 @@ def _told(differs: Drift, models: Mapping[int, Replica]) -> str:
     return text
 
 
+def _wrapped_at(models: Mapping[int, Replica]) -> str:
+    return next((f" at {one.frame}" for one in models.values() if one.frame), "")
+
+
 def _hint(
     differs: Drift,
     models: Mapping[int, Replica],
@@ -631,17 +635,16 @@ def _hint(
     """What to do, by what else is known. Learning rates come after what sets weights apart for
     sure: a schedule that follows the loss differs where the models do. A program that is compiled
     calls no DDP that could be seen: one of several that is not called is."""
+    line = _wrapped_at(models)
     others = (other for _, seen in ranks.values() for other in seen.models)
     if not any(one.called for one in models.values()) and any(
         other.kind == "ddp" and other.called for other in others
     ):
-        line = next((f" at {one.frame}" for one in models.values() if one.frame), "")
         return (
             f"call the model that DDP wraps{line} by itself, not by its .module or a method of "
             "that: DDP was never called, so that it sums no gradients"
         )
     if unfrozen_too_late(differs, models) and not _wrapped_again(differs, models, ranks):
-        line = next((f" at {one.frame}" for one in models.values() if one.frame), "")
         one = differs.many == 1
         be, was, its = ("is", "it was", "its") if one else ("are", "they were", "their")
         return (
@@ -649,16 +652,15 @@ def _hint(
             f"{was} frozen when DDP was built{line}, so that {its} gradients are not all-reduced"
         )
     if replaced_too_late(differs, models) and not _wrapped_again(differs, models, ranks):
-        line = next((f" at {one.frame}" for one in models.values() if one.frame), "")
         they, are = ("it", "is") if differs.many == 1 else ("they", "are")
         return (
             f"wrap the model in DDP again after {_some(differs.names)} {are} replaced: {they} "
             f"{are} none of the parameters that DDP has wrapped{line}, whose gradients it sums"
         )
     if unreduced := unreduced_on(differs, models):
-        line = next((f" at {models[r].stepped}" for r in unreduced if models[r].stepped), "")
+        step = next((f" at {models[r].stepped}" for r in unreduced if models[r].stepped), "")
         return (
-            f"let the LAST micro-batch before optimizer.step{line} be the one outside of no_sync, "
+            f"let the LAST micro-batch before optimizer.step{step} be the one outside of no_sync, "
             "or with require_backward_grad_sync=True: now that step follows a backward without "
             "all-reduce"
         )

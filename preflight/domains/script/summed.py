@@ -120,12 +120,13 @@ def mean_of_a_mean(program: Program, seen: Mentions) -> Iterator[Hit]:
     known = _functions(program)
     for module in program.modules:
         for scope in module.scopes:
-            summed = _summed_names(scope, module, known) if _losses(scope) else set()
-            for loss, node in _losses(scope) if summed else ():
+            losses = _losses(scope)
+            summed = _summed_names(scope, module, known) if losses else set()
+            for loss in losses:
                 match loss:
                     case ast.BinOp(op=ast.Div(), right=ast.Name(id=by)) if by in summed:
                         other = f"divided by {by}, a sum over all ranks"
-                        yield from module.hit("loss-divided-twice", node, scope, other)
+                        yield from module.hit("loss-divided-twice", loss, scope, other)
 
 
 def _by_ranks(node: ast.AST) -> bool:
@@ -138,17 +139,17 @@ def _by_ranks(node: ast.AST) -> bool:
     return False
 
 
-def _losses(scope: NameScope) -> list[tuple[ast.expr, ast.AST]]:
-    """What backward() is called of here: its value, where that is bound once, and its place."""
-    found: list[tuple[ast.expr, ast.AST]] = []
+def _losses(scope: NameScope) -> list[ast.expr]:
+    """What backward() is called of here: an expression, or that of a name that is bound once."""
+    found: list[ast.expr] = []
     for node in scope.nodes:
         match node:
             case ast.Call(func=ast.Attribute(attr="backward", value=ast.Name(id=name))):
                 value = scope.value(name)
                 if value is not None:
-                    found.append((value, value))
+                    found.append(value)
             case ast.Call(func=ast.Attribute(attr="backward", value=ast.BinOp() as value)):
-                found.append((value, value))
+                found.append(value)
     return found
 
 
