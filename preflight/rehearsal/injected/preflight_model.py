@@ -187,6 +187,12 @@ def forwarded(ddp):
             entry.mark = mark
 
 
+def compiles():
+    """Whether Dynamo has made a graph of anything: a forward in one is not seen here."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+    return bool(counters.get("frames", {}).get("ok"))
+
+
 def placed_buffers(model):
     """All its buffers, as DDP goes through them: it shares them by their place."""
     ignored = set(getattr(model, "_ddp_params_and_buffers_to_ignore", ()))
@@ -434,7 +440,7 @@ def told():
             "had": "".join("01"[flag] for flag in has_gradient(entry)),
             "given": "".join("01"[flag] for flag in entry.given),
             "modes": [entry.trains, entry.evaluates],
-            "called": entry.kind != "ddp" or entry.reduces is not None,
+            "called": entry.kind != "ddp" or entry.reduces is not None or compiles(),
             "hooks": hooks_of(entry),
             "options": entry.options,
             "rates": entry.rates,

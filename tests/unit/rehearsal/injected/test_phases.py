@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import UserDict
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -106,3 +107,21 @@ def test_equal_inputs_have_one_mark(kind: torch.dtype) -> None:
     assert phases.mark_of([one]) == phases.mark_of([other])
     other[3] = 1
     assert phases.mark_of([one]) != phases.mark_of([other])
+
+
+@pytest.mark.parametrize(
+    ("known", "compiles"),
+    [
+        ({"frames": {"ok": 2, "total": 2}}, True),
+        ({"frames": {}}, False),
+        ({}, False),
+        (None, False),
+    ],
+)
+def test_whether_a_forward_may_be_in_a_graph(
+    known: object, compiles: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of Dynamo as it is loaded; None: it is not."""
+    utils = SimpleNamespace(counters=known) if known is not None else None
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", utils)
+    assert model.compiles() is compiles
