@@ -122,6 +122,8 @@ missed there; above, it is hidden."""
 LOADER_LEAST = 0.01
 """Seconds a step. To hand over a batch from process to process takes milliseconds by itself: where
 less is lost, workers do not make it faster."""
+LOADING = 0.5
+"""Part of that in which one function of the user's makes the batches."""
 WORKERS_MAX = 8
 """Advised at most, as by world.loader: more seldom help, and each takes memory and /dev/shm."""
 
@@ -187,8 +189,8 @@ FINDINGS = {
         "each epoch",
         means="no error at all: the GPUs wait for data, and the other ranks for this one",
         text="set num_workers of the DataLoader to {workers!s}; persistent_workers=True; "
-        "pin_memory=True with a GPU; a larger prefetch_factor; decode and resize data once, not "
-        "in every epoch",
+        "pin_memory=True with a GPU; a larger prefetch_factor; {prepare!s} once, not in every "
+        "epoch",
     ),
     "small-collectives": slowing(
         headline="many small collectives slow every step down: {seen}",
@@ -500,6 +502,8 @@ def _loader(starved: Sequence[Rank], others: Sequence[Rank]) -> Found:
     advised = max(1, min(WORKERS_MAX, int(pace.cpus))) if pace.cpus else 0
     cpus = f", {plural(int(pace.cpus) or 1, 'CPU')} per rank" if pace.cpus else ""
     idle = f" · the others {_parts([r.pace.loader for r in others])}" if others else ""
+    at = pace.loading if pace.loading_part >= LOADING * pace.loader else None
+    within = f" · most of it in {at.function} at {at}" if at is not None else ""
     if not advised:
         workers = "more, at most one for each CPU of the rank"
     elif pace.workers < advised:
@@ -511,12 +515,15 @@ def _loader(starved: Sequence[Rank], others: Sequence[Rank]) -> Found:
         tuple(rank.subject for rank in starved),
         saw=f"{_who(starved)} {_parts([r.pace.loader for r in starved])} of the time for the "
         f"DataLoader, {duration(pace.loader * worst.each)} of {duration(worst.each)} per step{gpu}"
-        f"{idle}"
+        f"{idle}{within}"
         f" · num_workers={pace.workers}{cpus}",
         expected=f"less than {_parts([worst.loader_least])}",
         confidence=Confidence.POSSIBLE if unsure else Confidence.LIKELY,
         alternatives=("the GPU computes at the same time, and sets the pace",) if unsure else (),
-        fields={"workers": workers},
+        fields={
+            "workers": workers,
+            "prepare": f"do what {at} does" if at is not None else "decode and resize data",
+        },
     )
 
 

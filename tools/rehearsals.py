@@ -63,6 +63,8 @@ def looked_at(row: Row) -> tuple[bool, list[str]]:
         return good, [what(row), said, named, f"{row.stuck:g}", seconds]
     alarms = told.findings("fail", "warn", "undecided", "missing")
     good = told.code == 0 and not [f for f in alarms if f["code"] not in row.may_warn]
+    if not good:  # it may not come again
+        say(row.name, *(f"{f['code']}: {f['saw']}" for f in alarms), told.err[-2000:])
     said = ", ".join(f"`{f['check']}` {f['code']}" for f in alarms) or "none"
     return good, [what(row), "yes" if told.code == 0 else f"**exit code {told.code}**", said]
 

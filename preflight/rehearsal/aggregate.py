@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -219,6 +220,7 @@ def pace_of(history: History, dump: Mapping[str, Any], cpus: float = 0.0) -> Pac
     looks = history.looks
     own = history.own.most_common(1)
     between, after = history.between.most_common(1), history.after.most_common(1)
+    loading, loading_looks = _busiest_line(history.loading)
     synced = history.synced.most_common(1)
     enough = len(durations) >= STEADY
     since = durations[0][0] if durations else 0.0
@@ -242,6 +244,8 @@ def pace_of(history: History, dump: Mapping[str, Any], cpus: float = 0.0) -> Pac
         own_part=own[0][1] / looks if own else 0.0,
         between=between[0][0] if between and between[0][1] else None,
         after=after[0][0] if after and after[0][1] else None,
+        loading=loading,
+        loading_part=loading_looks / looks if looks else 0.0,
         synced=history.synced.total() / looks if looks else 0.0,
         copied=history.copied / looks if looks else 0.0,
         sync=synced[0][0][0] if synced else "",
@@ -258,6 +262,19 @@ def pace_of(history: History, dump: Mapping[str, Any], cpus: float = 0.0) -> Pac
         ran=_part_of_time(history, 1),
         unserved=_part_of_time(history, 2),
     )
+
+
+def _busiest_line(lines: Counter[Frame]) -> tuple[Frame | None, int]:
+    """Of the function at whose lines most looks were the line with most of them, and the looks at
+    the function. A tokenizer written in Python is a loop of many lines."""
+    functions: Counter[tuple[str, str]] = Counter()
+    for frame, looks in lines.items():
+        functions[frame.file, frame.function] += looks
+    if not functions.total():
+        return None, 0
+    ((busiest, looks),) = functions.most_common(1)
+    inside = (frame for frame in lines if (frame.file, frame.function) == busiest)
+    return max(inside, key=lambda frame: lines[frame]), looks
 
 
 def _part_of_time(history: History, which: int) -> float:

@@ -232,6 +232,8 @@ class History:
     """The same of looks between the optimizer and the next forward."""
     after: Counter[Frame] = field(default_factory=Counter)
     """And of those between a backward and the optimizer."""
+    loading: Counter[Frame] = field(default_factory=Counter)
+    """And of those in what a DataLoader without workers calls of the user's."""
     synced: Counter[tuple[str, Frame]] = field(default_factory=Counter)
     copied: int = 0
     """Looks at which it waited for its GPU: by which call, at which line of the user's."""
@@ -423,6 +425,7 @@ class History:
             self.own[mine] += 1
             self.between[mine] += pulse.get("between") is True
             self.after[mine] += pulse.get("after") is True
+            self.loading[mine] += any(LOADING in f.file for f in self.stack)
         how = synchronises(self.stack, calls)
         if how and mine is not None and len(self.synced) < KEPT:
             self.synced[how, mine] += 1

@@ -687,7 +687,7 @@ FAULTS = (
         limit=28.0,
     ),
     warned("pinned", "cpus-shared", 0, 1, check=PACE, line=False, args=("SLURM_LOCALID",)),
-    warned("loader_dominates", "loader-bound", 0, 1, check=PACE, line=False, launcher=SHELL),
+    warned("loader_dominates", "loader-bound", 0, 1, check=PACE, launcher=SHELL),
     warned(
         *("constant_buffers", "buffers-broadcast", 0, 1),
         check=PACE,

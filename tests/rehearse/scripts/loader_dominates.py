@@ -13,7 +13,7 @@ class Slow(Dataset):
         return 320
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        time.sleep(0.03)  # <- or here
+        time.sleep(0.03)  # <- here
         return torch.ones(16)
 
 
@@ -21,7 +21,7 @@ def main() -> None:
     dist.init_process_group("gloo")
     model = DistributedDataParallel(torch.nn.Linear(16, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for batch in DataLoader(Slow(), batch_size=4):  # <- here
+    for batch in DataLoader(Slow(), batch_size=4):
         model(batch).mean().backward()
         optimizer.step()
         optimizer.zero_grad()

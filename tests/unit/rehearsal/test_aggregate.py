@@ -83,6 +83,26 @@ def test_looks_after_the_last_step_are_none_of_a_usual_one(steps: list[int], mea
     assert aggregate.pace_of(history, dump).mean == pytest.approx(mean)
 
 
+def test_what_a_loader_without_workers_calls_is_one_function_of_many_lines() -> None:
+    fetch = ["/venv/site-packages/torch/utils/data/_utils/fetch.py", 55, "fetch", False]
+    main = ["/job/train.py", 90, "main", True]
+
+    def made(*own: tuple[int, str], loads: bool = True) -> tuple[object, float]:
+        history = History(1, 0.0)
+        for number in range(40):
+            line, function = own[number % len(own)]
+            stack = [["/job/data.py", line, function, True], *([fetch] if loads else []), main]
+            told = {"stack": stack, "steps": number}
+            history.add_sample(ProcessSample(float(number), 0.0, 0, pulse=told))
+        pace = aggregate.pace_of(history, {})
+        return pace.loading, round(pace.loading_part, 2)
+
+    words = Frame("/job/data.py", 7, "words", own=True)
+    assert made((5, "open"), (6, "words"), (7, "words"), (7, "words"), (5, "open")) == (words, 0.59)
+    assert made((6, "words"), loads=False) == (None, 0)
+    assert aggregate.pace_of(History(1, 0.0), {}).loading is None
+
+
 def test_steps_with_a_pause_are_known_by_their_number() -> None:
     """The first two compile; one that is short beside the pauses is noise."""
     took = [9.0, 9.0] + [1.0 if n % 10 == 9 else 0.15 if n == 33 else 0.02 for n in range(60)]
