@@ -44,11 +44,13 @@ from preflight.domains.job.hang import (
     Hang,
     describe_mismatch,
     in_rpc,
+    mismatch_fields,
     uneven_data,
     uneven_data_at_end,
 )
 from preflight.domains.job.hang_causes import hang_cause
 from preflight.domains.job.load import REHEARSAL, for_author, load_rank
+from preflight.domains.job.mismatch_advice import mismatch_advice
 from preflight.domains.job.ras_findings import from_ras
 from preflight.domains.job.record import Calls
 from preflight.domains.job.repeated_groups import repeated_groups
@@ -94,9 +96,9 @@ FINDINGS = {
         means="a hang until 'Watchdog caught collective operation timeout', 'Received data size "
         "doesn't match expected size' (Gloo), 'message truncated : receiving 524288 bytes instead "
         "of' (NCCL), or a wrong result",
-        text="find out why only some ranks reach {line!s}: all ranks of a group have to make the "
-        "same calls, in the same order, with equal shapes, src and dst; before an all_to_all of "
-        "uneven parts exchange their sizes",
+        text="look at {line!s}: {advice!s}; all ranks of a group have to make the same calls, in "
+        "the same order, with equal shapes, src and dst; before an all_to_all of uneven parts "
+        "exchange their sizes",
         blame=(Blame.JOB, Blame.UNKNOWN),
         was=("collective-differs",),
     ),
@@ -106,9 +108,9 @@ FINDINGS = {
         "before they receive",
         means="a hang until 'Timed out waiting …ms for recv operation to complete' (Gloo), or "
         "'Watchdog caught collective operation timeout' (NCCL)",
-        text="check src, dst and tag at {line!s}: every send needs a recv on the rank that it "
-        "sends to, every recv a send on the rank that it receives from; if all ranks send first, "
-        "use torch.distributed.batch_isend_irecv",
+        text="look at {line!s}: {advice!s}; every send needs a recv on the rank that it sends to, "
+        "every recv a send on the rank that it receives from; if all ranks send first, use "
+        "torch.distributed.batch_isend_irecv",
     ),
     "threads-share-group": for_author(
         headline="two threads of a rank make collective calls in one process group: {seen}",
@@ -450,7 +452,7 @@ def _order(hang: Hang) -> Found | None:
         confidence=LIKELY if first.tie or first.what == "exchange" else Confidence.CERTAIN,
         alternatives=hang.either(odd) if first.tie else (),
         explains=GATHERED if first.what == "gather" else None,
-        fields={"line": line},
+        fields=mismatch_fields(*(mismatch_advice(hang, first) or (line,))),
     )
 
 

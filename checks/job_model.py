@@ -89,6 +89,7 @@ GRADIENTS = 0.5
 """Part of the gradients' bytes that is summed in each step where it is the gradients."""
 PASSES = ("forward", "backward")
 """Functions of a model's own that exchange what its parts compute."""
+ROUTES = "all_to_all"
 SHOWN = 4
 SUBGROUPS = 64
 ENOUGH = 16
@@ -246,6 +247,8 @@ class Models:
     within: bool = False
     """Its collectives are also those of a function's forward or backward, as in tensor parallel by
     hand, and none sends parts to some ranks only, as to experts or to the next stage."""
+    routed: bool = False
+    """Functions of the model send parts of a batch to the ranks that have experts for them."""
 
 
 def observe(host: Host, ctx: Context) -> Models:
@@ -255,6 +258,7 @@ def observe(host: Host, ctx: Context) -> Models:
     end = seen.life.end
     calls = sum(group.enqueued for group in seen.calls.groups)
     made = [call for group in seen.calls.groups for call in group.calls]
+    within = [call for call in made if call.frame is not None and call.frame.function in PASSES]
     between = [call.p2p for call in made]
     # neighbours that mix their weights sum no gradients
     summing = calls if 2 * sum(between) <= len(between) else 0
@@ -274,8 +278,8 @@ def observe(host: Host, ctx: Context) -> Models:
             for group in seen.calls.groups[:SUBGROUPS]
             if 1 < len(group.ranks) < seen.life.world
         ),
-        within=any(call.frame is not None and call.frame.function in PASSES for call in made)
-        and not any(call.p2p or call.op.startswith("all_to_all") for call in made),
+        within=bool(within) and not any(call.p2p or call.op.startswith(ROUTES) for call in made),
+        routed=any(call.op.startswith(ROUTES) for call in within),
         failed=(end.whole or end.text) if end is not None and end.how == "raised" else "",
         alone=seen.life.world > 1
         and not (seen.life.joined or seen.life.joins or seen.calls.groups or seen.calls.libraries),
@@ -320,7 +324,9 @@ def judge(world: World[Models], expect: Expect) -> Iterator[Found]:
             if averaged_apart(differs, models):
                 yield _never_equal(differs, models, ranks)
                 return
-            if differs.agreed >= 0 and not differs.again:
+            # experts that were made alike: each learns from what is sent to it
+            own = all(seen.routed for _, seen in ranks.values()) and differs.many < differs.compared
+            if differs.agreed >= 0 and not differs.again and not own:
                 yield _drifted(differs, models, ranks)
                 return
     if any(seen.failed for _, seen in ranks.values()):

@@ -38,6 +38,7 @@ from preflight.domains.job.backends import UNSET
 from preflight.domains.job.gpu_errors import REPAIRS
 from preflight.domains.job.load import REHEARSAL, for_author, load_rank, rank_subject
 from preflight.domains.job.memory_trend import rise
+from preflight.domains.job.raised_advice import what_to_fix
 from preflight.domains.job.rank_exits import (
     LAUNCHERS,
     VANISHED,
@@ -105,7 +106,7 @@ FINDINGS = {
         "closed by peer' (Gloo), 'Connection closed by remote peer' and 'remote process exited or "
         "there was a network error' (NCCL) or after the timeout of 10 to 30 minutes; torchrun says "
         "'failed (exitcode: 1)' of it",
-        text="fix {line!s}; the errors of the other ranks are only consequences",
+        text="fix {what!s}; the errors of the other ranks are only consequences",
         status=(Status.FAIL, Status.WARN),
         blame=(Blame.JOB, Blame.UNKNOWN),
     ),
@@ -371,6 +372,7 @@ def _caused(world: World[Life], found: Ends) -> Found | None:
     symptom = first.misfit or first.mutual
     after = [e for e in found.all if e not in same]
     sure = CERTAIN if not symptom and found.clear else LIKELY
+    line = str(first.frame or "that line")
     made = Found(
         code,
         tuple(_subject(world, e) for e in same),
@@ -382,7 +384,10 @@ def _caused(world: World[Life], found: Ends) -> Found | None:
         blame=Blame.UNKNOWN if symptom else Blame.JOB,
         confidence=sure,
         explains=OF_A_MISFIT if first.misfit else None,
-        fields={"line": str(first.frame or "that line")},
+        fields={
+            "line": line,
+            "what": what_to_fix(first.whole, line, partly=len(same) < len(lives)),
+        },
         status=Status.WARN if fine or restarted else None,
     )
     return _on_gpu(world, same, made)
@@ -640,7 +645,7 @@ def _followed(world: World[Life], found: Ends) -> Found | None:
         confidence=LIKELY if done else POSSIBLE,
         explains=None if done else (),
         alternatives=why,
-        fields={"line": str(first.frame) if first.frame else "that line"},
+        fields={"what": str(first.frame or "that line")},
         blame=Blame.UNKNOWN,
     )
 

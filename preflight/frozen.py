@@ -46,7 +46,7 @@ def _made(cls: Any) -> Any:
             setattr(made, name, method)
         made.__dataclass_params__.frozen = True
         return made
-    fields = _Fields(kinds, {name: own.pop(name) for name in kinds if name in own})
+    fields = _LazyFields(kinds, {name: own.pop(name) for name in kinds if name in own})
     own |= {"__slots__": tuple(kinds), "__match_args__": tuple(kinds), **methods}
     own |= {"__dataclass_fields__": fields, "__dataclass_params__": PARAMS}
     fields.made = type(cls)(cls.__name__, cls.__bases__, own)
@@ -72,7 +72,7 @@ def _plain(cls: Any, own: dict[str, Any], kinds: dict[str, Any]) -> bool:
     return True
 
 
-class _Fields:
+class _LazyFields:
     """`__dataclass_fields__` of a class until it is looked at."""
 
     made: Any = None
@@ -91,7 +91,7 @@ class _Fields:
 def _fields(cls: type) -> list[tuple[str, Any, Any]]:
     """The name of each field, its default and what makes one; MISSING for none."""
     fields = vars(cls).get("__dataclass_fields__")
-    if not isinstance(fields, _Fields):
+    if not isinstance(fields, _LazyFields):
         return [(one.name, one.default, one.default_factory) for one in dataclasses.fields(cls)]
     none = dataclasses.MISSING
     found: list[tuple[str, Any, Any]] = []

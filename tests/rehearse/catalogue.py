@@ -687,6 +687,24 @@ FAULTS = (
         limit=28.0,
     ),
     warned("pinned", "cpus-shared", 0, 1, check=PACE, line=False, args=("SLURM_LOCALID",)),
+    *(
+        hangs(
+            *("calls_apart", code, *ranks),
+            args=(how,),
+            word=how,
+            launcher=SHELL,
+            nproc=nproc,
+            exact=how != "strings",
+        )
+        for how, code, ranks, nproc in (
+            ("reduce", "collective-mismatch", (0,), 3),
+            ("zeros", "collective-mismatch", (1,), 3),
+            ("strings", "collective-mismatch", (0, 1, 2), 3),
+            ("join", "collective-mismatch", (0, 1), 2),
+            ("timer", "collective-mismatch", (0,), 3),
+            ("last", "peer-mismatch", (1,), 2),
+        )
+    ),
     warned("loader_dominates", "loader-bound", 0, 1, check=PACE, launcher=SHELL),
     warned(
         *("constant_buffers", "buffers-broadcast", 0, 1),
@@ -943,6 +961,7 @@ HEALTHY = (
             ("splits_data", ("seed", "drawn", "sorted", "bootstrap")),
             ("ties_lost", ("loaded", "again", "purpose", "pruned", "frozen")),
             ("games_shared", ("window",)),
+            ("calls_apart", ("all", "kept", "sorted", "thrown", "told", "whole")),
             ("rate_ends", ("last", "cycles", "warmup", "phases")),
             ("needless_work", ("schedule", "both", "apart", "last", "persistent", "long", "turns")),
             ("gives_own", ("chance", "curriculum", "evaluates")),
@@ -1178,6 +1197,8 @@ AT_LENGTH = frozenset(
         "missing_module-python",
         *("replica_own_start", "reads_output", "mpi_ranks-local", "clips_apart-right"),
         *("model_frozen", "reads_local_rank"),
+        *(f"calls_apart-{how}" for how in ("reduce", "strings", "join", "timer", "last")),
+        *(f"calls_apart-{how}" for how in ("all", "sorted", "thrown", "told", "whole")),
         *(
             "raised_with_own_hook",
             "made_none",

@@ -69,7 +69,7 @@ def test_its_fields_are_theirs_once_somebody_asks() -> None:
     assert frozen.is_dataclass(Ours)
     assert frozen.is_dataclass(Below)
     assert not frozen.is_dataclass(int)
-    assert isinstance(vars(Ours)["__dataclass_fields__"], frozen._Fields | dict)
+    assert isinstance(vars(Ours)["__dataclass_fields__"], frozen._LazyFields | dict)
     assert described(Ours) == described(Theirs)
     assert type(vars(Ours)["__dataclass_fields__"]) is dict
     assert [f.name for f in dataclasses.fields(Below)] == ["name", "value", "size", "more", "last"]

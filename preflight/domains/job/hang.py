@@ -145,6 +145,16 @@ def describe_mismatch(difference: CallMismatch) -> str:
     return "; ".join(rows[:4]) + f"; and {len(rows) - 4} more" * (len(rows) > 4)
 
 
+def mismatch_fields(line: object, advice: str = "") -> dict[str, str]:
+    """For the fix of collective-mismatch; `line`: a user's, if one is known."""
+    return {"line": str(line or "that line"), "advice": advice or "only some ranks reach it"}
+
+
+def pair_fields(line: object, advice: str = "") -> dict[str, str]:
+    """The same of peer-mismatch."""
+    return {"line": str(line or "that line"), "advice": advice or "check src, dst and tag"}
+
+
 def uneven_data(hang: Hang, ranks: Iterable[int], *, sure: bool = True) -> Found | None:
     """Ranks that have no data left where others have. Not so where the others have begun the next
     pass, and had as much in those before: that one does something else in between."""

@@ -16,11 +16,14 @@ from preflight.domains.job.hang import (
     describe_call,
     frame_of,
     location,
+    mismatch_fields,
     numbered,
+    pair_fields,
     uneven_data,
 )
 from preflight.domains.job.inferred_calls import in_work_wait
 from preflight.domains.job.kernel_wait import BlockedOnStorage
+from preflight.domains.job.mismatch_advice import pair_advice
 from preflight.domains.job.record import CLOSING, Calls, Collective, Frame
 from preflight.domains.job.ring import WrongPeer, wrong_peer
 from preflight.domains.job.wait_graph import (
@@ -147,7 +150,7 @@ def _extra_call(
         expected="one call on all ranks",
         blame=blame,
         confidence=LIKELY,
-        fields={"line": str(call.frame or "that line")},
+        fields=mismatch_fields(call.frame),
     )
 
 
@@ -319,7 +322,7 @@ def _unpaired(hang: Hang, found: WaitGraph, late: Sequence[int]) -> Found | None
         expected="a recv for each send, between the same two ranks",
         confidence=LIKELY,
         alternatives=hang.either(ranks),
-        fields={"line": str(call.frame or "that line")},
+        fields=pair_fields(call.frame),
     )
 
 
@@ -334,7 +337,7 @@ def _broken_ring(hang: Hang, broken: WrongPeer, saw: str) -> Found:
         f" · {saw}",
         expected=f"rank {broken.rank} to {way} rank {broken.meant}, not rank {broken.peer}",
         confidence=LIKELY,
-        fields={"line": str(call.frame or "that line")},
+        fields=pair_fields(call.frame),
     )
 
 
@@ -405,7 +408,7 @@ def _skipped(hang: Hang, found: WaitGraph) -> Found | None:
         expected="calls of different groups in one order on all ranks",
         confidence=LIKELY,
         alternatives=hang.either([*ahead, *waiting]) if tie else (),
-        fields={"line": str(line or "that line")},
+        fields=mismatch_fields(line),
     )
 
 
@@ -442,6 +445,9 @@ def _deadlock(hang: Hang, found: WaitGraph, circle: Sequence[int]) -> Found | No
     shared = set.intersection(*ends) if len(ends) > 1 else set()
     # the one end that all calls without a partner have in common has turned to the wrong one
     wrong = [r for r in alone if shared == {r}] or _few(found, ranks)
+    line = call.frame if call is not None else None
+    first = next((w for r in alone for w in found.waits[r] if w.call.p2p), None)
+    pair = pair_advice(hang.calls, first.call, first.mate) if first is not None else ""
     return Found(
         "peer-mismatch" if alone else "collective-mismatch",
         hang.subjects(wrong or alone or ranks),
@@ -449,7 +455,7 @@ def _deadlock(hang: Hang, found: WaitGraph, circle: Sequence[int]) -> Found | No
         expected="a recv for each send, and calls of different groups in one order on all ranks",
         confidence=LIKELY,
         alternatives=() if wrong else hang.either(ranks),
-        fields={"line": str(call.frame) if call is not None and call.frame else "that line"},
+        fields=pair_fields(line, pair) if alone else mismatch_fields(line),
     )
 
 

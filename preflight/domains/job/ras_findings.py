@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from preflight.domains.job.hang import Hang, at_frame, frame_of
+from preflight.domains.job.hang import Hang, at_frame, frame_of, mismatch_fields
 from preflight.domains.job.nccl_ras import Communicator, Counts, Member, Ras
 from preflight.humanize import duration
 from preflight.model import Confidence, Found, Subject
@@ -92,7 +92,7 @@ def _launched_others(hang: Hang, one: Communicator) -> Found | None:
         saw=f"NCCL's RAS: {_describe_counts(one)}",
         expected="one order of calls on all ranks",
         confidence=LIKELY,
-        fields={"line": line},
+        fields=mismatch_fields(line),
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from preflight.domains.job.collective_order import SYMMETRIC
-from preflight.domains.job.hang import Hang, describe_call
+from preflight.domains.job.hang import Hang, describe_call, mismatch_fields
 from preflight.domains.job.record import Collective, Frame, Group
 from preflight.humanize import plural, rank_list
 from preflight.inference import consensus
@@ -81,7 +81,7 @@ def from_stacks(hang: Hang) -> Found | None:
         blame=Blame.UNKNOWN if told.tie else None,
         confidence=Confidence.POSSIBLE if told.tie else Confidence.LIKELY,
         alternatives=hang.either(odd) if told.tie else (),
-        fields={"line": str(calls[odd[0]].frame or "that line")},
+        fields=mismatch_fields(calls[odd[0]].frame),
     )
 
 
@@ -101,7 +101,9 @@ def _other_roots(hang: Hang, calls: Mapping[int, Collective]) -> Found | None:
         blame=Blame.UNKNOWN,
         confidence=Confidence.POSSIBLE,
         alternatives=("one of them is a call ahead, and what it has sent does not arrive",),
-        fields={"line": str(calls[ranks[0]].frame or "that line")},
+        fields=mismatch_fields(
+            calls[ranks[0]].frame, "all ranks are there, and not with one src or dst"
+        ),
     )
 
 

@@ -88,6 +88,9 @@ def may_agree(names: frozenset[str]) -> bool:
 
 # --- errors ---
 
+TOGETHER = "throw_on_early_termination"
+"""Of Join: all ranks raise in one step, once one of them has no data left."""
+
 
 def collective_swallowed(program: Program, seen: Mentions) -> Iterator[Hit]:
     """A try around a collective, or around backward() of DDP, in a loop, after which a rank goes on
@@ -144,6 +147,8 @@ def _swallows(
         None,
     )
     if handler is None or not (plain or steps):
+        return
+    if any(k.arg == TOGETHER for call in inside for k in call.keywords):
         return
     around = [p.node for p in found if place.loops[-1] in p.loops]
     if not plain and not any(is_optimizer_step(n) for n in (*around, *reached)):
