@@ -67,14 +67,11 @@ def test_gpus_that_compute_and_copy(variant: Fault) -> None:
 @pytest.mark.parametrize(
     "setup",
     [
-        pytest.param(
-            "sed -i s/10.77.0.1/127.0.1.1/ /etc/hosts",
-            id="own name is 127.0.1.1",
-            marks=pytest.mark.at_length,
-        ),
+        pytest.param("sed -i s/10.77.0.1/127.0.1.1/ /etc/hosts", id="own name is 127.0.1.1"),
         pytest.param(
             f"mkdir lib; sed s/21/5/ {SABOTAGE}/slow_torch.py >lib/sitecustomize.py",
             id="import torch takes 5 s",
+            marks=pytest.mark.at_length,
         ),
     ],
 )

@@ -360,7 +360,11 @@ def assert_ready(report: Any, launcher: str) -> None:
 
 @pytest.mark.torch
 @pytest.mark.root
-@pytest.mark.parametrize("how", [STATIC, C10D], ids=["static", "c10d"])
+@pytest.mark.parametrize(
+    "how",
+    # a world with the static one is among the healthy ones
+    [pytest.param(STATIC, id="static", marks=pytest.mark.at_length), pytest.param(C10D, id="c10d")],
+)
 def test_below_torchrun_on_two_machines(how: Sequence[str]) -> None:
     possible()
     flags = ("--nnodes", "2", "--nproc-per-node", "2", *how)
