@@ -78,6 +78,18 @@ def in_groups(*ends: float, body: float = 1.0, shared: int = 40) -> dict[str, Mo
 OTHER = replace(DDP, checks=checks(0.5, 0.6, 0.8))
 DRIFTS = replace(PLAIN, checks=checks(0.5, 0.9, 0.8))
 AGAIN = replace(PLAIN, checks=checks(0.5, 0.9, 0.7))
+
+
+def routing(dense: tuple[float, ...], expert: tuple[float, ...]) -> Replica:
+    """A model with experts: the sums of one parameter that all have, and of an expert's."""
+    pairs = zip(dense, expert, strict=True)
+    looks = (Sampled(step, pair, (1.0, 1.0)) for step, pair in enumerate(pairs))
+    return replace(PLAIN, checks=tuple(looks))
+
+
+EXPERT, DENSE, LEARNED = (0.5, 0.6, 0.7), (0.1, 0.2, 0.3), (0.5, 0.9, 0.8)
+EXPERTS = routing(DENSE, EXPERT), routing(DENSE, LEARNED)
+APART = routing(DENSE, EXPERT), routing((0.1, 0.4, 0.2), LEARNED)
 FROZEN = replace(DDP, trained=(True, False))
 THAWED = replace(FROZEN, unfrozen=((1, 1),))
 THAWS = replace(OTHER, trained=FROZEN.trained, unfrozen=((1, 1),))
@@ -322,6 +334,7 @@ CASES = (
     ),
     Case("no DDP, equal again later", ranks(PLAIN, AGAIN), topology=THREE),
     Case("no DDP, nothing summed", ranks(PLAIN, DRIFTS, exchanged=4.0), topology=THREE),
+    Case("no DDP, experts that were made alike", ranks(*EXPERTS, routed=True), topology=THREE),
     Case("no looks yet", ranks(replace(DDP, checks=()), DDP), topology=THREE),
     Case("unused, and allowed", ranks(UNUSED, UNUSED), topology=THREE),
     Case(
@@ -351,6 +364,20 @@ CASES = (
     Case(
         "gradients by hand, one forgotten",
         ranks(PLAIN, DRIFTS),
+        "replicas-diverged",
+        WARN,
+        topology=THREE,
+    ),
+    Case(
+        "gradients by hand, one forgotten, and no experts",
+        ranks(*EXPERTS),
+        "replicas-diverged",
+        WARN,
+        topology=THREE,
+    ),
+    Case(
+        "gradients by hand, one forgotten of a model with experts",
+        ranks(*APART, routed=True),
         "replicas-diverged",
         WARN,
         topology=THREE,

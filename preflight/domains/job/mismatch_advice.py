@@ -133,17 +133,18 @@ def pair_advice(calls: Mapping[int, Calls], call: Collective, mate: int | None) 
     seen = calls.get(mate) if mate is not None else None
     if seen is None or seen.own is None or not call.op.startswith("recv"):
         return ""
-    sent = max((_sends(group.calls) for group in seen.groups), default=0)
+    wanted = f"send {mate}->{call.op.removeprefix('recv ').partition('<-')[0]}"
+    sent = max((_done(group.calls, wanted) for group in seen.groups), default=0)
     if sent < OFTEN:
         return ""
     return (
-        f"compare how often both go around, as drop_last or a small last batch may differ: "
+        "compare how often both go around, as drop_last or a small last batch may differ: "
         f"rank {mate} is at {seen.own} after {plural(sent, 'send')} or more"
     )
 
 
-def _sends(calls: Sequence[Collective]) -> int:
-    return sum(call.p2p and call.done and call.op.startswith("send") for call in calls)
+def _done(calls: Sequence[Collective], op: str) -> int:
+    return sum(call.p2p and call.done and call.op == op for call in calls)
 
 
 def _made(hang: Hang, one: CallMismatch, rank: int, frame: Frame) -> bool:

@@ -108,8 +108,8 @@ def test_join_answers_for_ddp_alone() -> None:
 
 
 def test_who_has_sent_often_goes_around_less_often() -> None:
-    def said(sends: int, op: str = "recv 1<-0", own: Frame | None = None) -> str:
-        sent = [Collective(n, "send 0->1", "[4] Float", p2p=True) for n in range(sends)]
+    def said(sends: int, op: str = "recv 1<-0", own: Frame | None = None, to: int = 1) -> str:
+        sent = [Collective(n, f"send 0->{to}", "[4] Float", p2p=True) for n in range(sends)]
         sender = Calls(rank=0, world=2, groups=(Group("0", (0, 1), calls=tuple(sent)),))
         sender = replace(sender, stack=(own,) if own else ())
         return pair_advice({0: sender}, Collective(9, op, "[4] Float", p2p=True), 0)
@@ -119,6 +119,6 @@ def test_who_has_sent_often_goes_around_less_often() -> None:
     assert "rank 0 is at train.py:130 after 3 sends or more" in told
     assert sanitize.PROSE.fullmatch(told)
     assert said(OFTEN - 1, own=here) == ""
-    assert said(OFTEN, "send 0->1", own=here) == ""
+    assert said(OFTEN, "send 0->1", own=here) == said(OFTEN, own=here, to=2) == ""
     assert said(OFTEN) == ""
     assert pair_advice({}, Collective(9, "recv 1<-0", "", p2p=True), None) == ""
