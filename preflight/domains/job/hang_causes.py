@@ -446,8 +446,12 @@ def _deadlock(hang: Hang, found: WaitGraph, circle: Sequence[int]) -> Found | No
     # the one end that all calls without a partner have in common has turned to the wrong one
     wrong = [r for r in alone if shared == {r}] or _few(found, ranks)
     line = call.frame if call is not None else None
-    first = next((w for r in alone for w in found.waits[r] if w.call.p2p), None)
-    pair = pair_advice(hang.calls, first.call, first.mate) if first is not None else ""
+    turns = [
+        (wait.call.frame, advice)
+        for r in alone
+        for wait in found.waits[r]
+        if (advice := pair_advice(hang.calls, wait.call, wait.mate))
+    ]
     return Found(
         "peer-mismatch" if alone else "collective-mismatch",
         hang.subjects(wrong or alone or ranks),
@@ -455,7 +459,7 @@ def _deadlock(hang: Hang, found: WaitGraph, circle: Sequence[int]) -> Found | No
         expected="a recv for each send, and calls of different groups in one order on all ranks",
         confidence=LIKELY,
         alternatives=() if wrong else hang.either(ranks),
-        fields=pair_fields(line, pair) if alone else mismatch_fields(line),
+        fields=pair_fields(*(turns or [(line, "")])[0]) if alone else mismatch_fields(line),
     )
 
 
