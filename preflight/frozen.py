@@ -1,11 +1,10 @@
-"""`@dataclass(frozen=True, slots=True)` at a tenth of its cost.
+"""`@dataclass(frozen=True, slots=True)` at a third of its cost.
 
-The standard library compiles six methods for each class when it is made, and looks at each field;
-230 classes of ours took a third of the CPU of a quick run. Here all classes share five of the
-methods, and the sixth, their __init__, is compiled once there are some instances; most classes that
-a run imports never have more than a few in that process. What dataclasses.fields() gives is worked
-out, by the standard library, for who asks. Everything else is the standard library's, and so is
-what the type checker sees.
+The standard library compiles six methods for each class when it is made, and 110 classes of ours
+took a quarter of the CPU of a quick run. Here all classes share five of them, and the sixth, their
+__init__, is compiled once there are some instances; most classes that a run imports never have
+more than a few in that process. Everything else is the standard library's, and so is what the type
+checker sees.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 from functools import cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any
 
 CHEAP = {"frozen": True, "slots": True}
 FIRST = 12
@@ -28,80 +27,16 @@ else:
         return _made if how == CHEAP else dataclasses.dataclass(cls, **how)
 
 
-def is_dataclass(cls: type) -> bool:
-    """The same as that of the standard library, for a class, without working its fields out."""
-    return any("__dataclass_fields__" in vars(one) for one in cls.__mro__)
-
-
 def _made(cls: Any) -> Any:
-    if any(map(is_dataclass, cls.__bases__)):
+    if any(map(dataclasses.is_dataclass, cls.__bases__)):
         return dataclasses.dataclass(**CHEAP)(cls)
     cls.__doc__ = cls.__doc__ or cls.__name__  # else its signature is worked out for that
-    own = {name: value for name, value in vars(cls).items() if name not in WEAKLY}
-    kinds = dict(cls.__annotations__)
-    methods = {name: method for name, method in METHODS.items() if name not in own}
-    if not _plain(cls, own, kinds):
-        made = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True)(cls)
-        for name, method in methods.items():
-            setattr(made, name, method)
-        made.__dataclass_params__.frozen = True
-        return made
-    fields = _LazyFields(kinds, {name: own.pop(name) for name in kinds if name in own})
-    own |= {"__slots__": tuple(kinds), "__match_args__": tuple(kinds), **methods}
-    own |= {"__dataclass_fields__": fields, "__dataclass_params__": PARAMS}
-    fields.made = type(cls)(cls.__name__, cls.__bases__, own)
-    fields.made.__qualname__ = cls.__qualname__
-    return fields.made
-
-
-def _plain(cls: Any, own: dict[str, Any], kinds: dict[str, Any]) -> bool:
-    """Whether there is nothing in it that the standard library does more for than for a field with
-    or without a default."""
-    if cls.__bases__ not in ((object,), (Generic,)) or "__slots__" in own:
-        return False
-    for name, kind in kinds.items():
-        if not isinstance(kind, str) or SPECIAL.intersection(kind.replace("[", ".").split(".")):
-            return False
-        default = own.get(name)
-        if isinstance(default, dataclasses.Field):
-            usual = default.init and default.compare and default.repr
-            if not usual or default.kw_only is True:
-                return False
-        elif default is not None and default.__class__.__hash__ is None:
-            return False  # refused, as it is shared by all instances
-    return True
-
-
-class _LazyFields:
-    """`__dataclass_fields__` of a class until it is looked at."""
-
-    made: Any = None
-
-    def __init__(self, kinds: dict[str, Any], defaults: dict[str, Any]) -> None:
-        self.kinds, self.defaults = kinds, defaults
-
-    def __get__(self, instance: object, owner: type) -> Any:
-        alike = type(owner.__name__, (), {"__annotations__": self.kinds, **self.defaults})
-        found: Any = dataclasses.dataclass(init=False, repr=False, eq=False)(alike)
-        fields = found.__dataclass_fields__
-        self.made.__dataclass_fields__ = fields
-        return fields
-
-
-def _fields(cls: type) -> list[tuple[str, Any, Any]]:
-    """The name of each field, its default and what makes one; MISSING for none."""
-    fields = vars(cls).get("__dataclass_fields__")
-    if not isinstance(fields, _LazyFields):
-        return [(one.name, one.default, one.default_factory) for one in dataclasses.fields(cls)]
-    none = dataclasses.MISSING
-    found: list[tuple[str, Any, Any]] = []
-    for name in fields.kinds:
-        default = fields.defaults.get(name, none)
-        if isinstance(default, dataclasses.Field):
-            found.append((name, default.default, default.default_factory))
-        else:
-            found.append((name, default, none))
-    return found
+    methods = {name: method for name, method in METHODS.items() if name not in vars(cls)}
+    made = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True)(cls)
+    for name, method in methods.items():
+        setattr(made, name, method)
+    made.__dataclass_params__.frozen = True
+    return made
 
 
 def _init(self: Any, *args: Any, **named: Any) -> None:
@@ -120,7 +55,8 @@ def _unhurried(cls: type) -> Any:
     long as dozens of them. What it does not understand is left to the compiled one as well, so that
     it is refused in the same words."""
     fields = [
-        (name, getattr(cls, name).__set__, default, make) for name, default, make in _fields(cls)
+        (one.name, getattr(cls, one.name).__set__, one.default, one.default_factory)
+        for one in dataclasses.fields(cls)
     ]
     none = dataclasses.MISSING
     left = FIRST
@@ -152,14 +88,14 @@ def _compiled(cls: type) -> Any:
     judge makes millions of instances."""
     parameters, lines = [], []
     known: dict[str, Any] = {"_none": dataclasses.MISSING}
-    for number, (name, default, make) in enumerate(_fields(cls)):
-        known[f"_{number}"] = getattr(cls, name).__set__
-        value = name
-        if default is not dataclasses.MISSING:
-            known[f"_{name}"] = default
+    for number, one in enumerate(dataclasses.fields(cls)):
+        known[f"_{number}"] = getattr(cls, one.name).__set__
+        name = value = one.name
+        if one.default is not dataclasses.MISSING:
+            known[f"_{name}"] = one.default
             parameters.append(f"{name}=_{name}")
-        elif make is not dataclasses.MISSING:
-            known[f"_{name}"] = make
+        elif one.default_factory is not dataclasses.MISSING:
+            known[f"_{name}"] = one.default_factory
             parameters.append(f"{name}=_none")
             value = f"_{name}() if {name} is _none else {name}"
         else:
@@ -173,7 +109,7 @@ def _compiled(cls: type) -> Any:
 @cache
 def _values(cls: type) -> Any:
     """What takes the values of all fields from an instance: a tuple where there are several."""
-    names = [name for name, *_ in _fields(cls)]
+    names = [one.name for one in dataclasses.fields(cls)]
     return attrgetter(*names) if names else lambda instance: ()
 
 
@@ -189,7 +125,7 @@ def _hash(self: Any) -> int:
 
 
 def _repr(self: Any) -> str:
-    fields = (f"{name}={getattr(self, name)!r}" for name, *_ in _fields(type(self)))
+    fields = (f"{f.name}={getattr(self, f.name)!r}" for f in dataclasses.fields(self))
     return f"{type(self).__qualname__}({', '.join(fields)})"
 
 
@@ -198,12 +134,12 @@ def _refuse(self: Any, name: str, *value: Any) -> None:
 
 
 def _state(self: Any) -> list[Any]:
-    return [getattr(self, name) for name, *_ in _fields(type(self))]
+    return [getattr(self, one.name) for one in dataclasses.fields(self)]
 
 
 def _restore(self: Any, state: list[Any]) -> None:
-    for (name, *_), value in zip(_fields(type(self)), state, strict=True):
-        object.__setattr__(self, name, value)
+    for one, value in zip(dataclasses.fields(self), state, strict=True):
+        object.__setattr__(self, one.name, value)
 
 
 METHODS = {
@@ -216,15 +152,3 @@ METHODS = {
     "__getstate__": _state,
     "__setstate__": _restore,
 }
-WEAKLY = frozenset({"__dict__", "__weakref__"})
-"""What a class without slots has, and one with them has not."""
-SPECIAL = frozenset({"ClassVar", "InitVar", "KW_ONLY"})
-
-
-@dataclasses.dataclass(**CHEAP)
-class _Template:
-    pass
-
-
-PARAMS = _Template.__dataclass_params__  # type: ignore[attr-defined]
-METHODS |= {name: vars(_Template)[name] for name in ("__replace__",) if name in vars(_Template)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fnmatch
 import importlib
 import re
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from preflight.check import Check, CheckModule, Level, Stage
-from preflight.frozen import dataclass, is_dataclass
+from preflight.frozen import dataclass
 from preflight.humanize import nearest
 from preflight.model import Blame, PreflightError, Status, frames_of
 
@@ -141,8 +142,7 @@ def _faults(check_id: str, module: Any) -> Iterator[str]:
         if not callable(getattr(module, name, None)):
             yield f"has no {name}()"
     try:
-        answer = answer_type(module)
-        if not isinstance(answer, type) or not is_dataclass(answer):
+        if not dataclasses.is_dataclass(answer_type(module)):
             yield "observe() returns no dataclass"
     except (AttributeError, KeyError):
         yield "observe() does not say what it returns"

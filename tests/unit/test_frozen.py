@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import pickle
 from collections.abc import Mapping
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pytest
 
@@ -60,38 +60,6 @@ def test_it_is_made_shown_and_compared_as_theirs() -> None:
     assert Empty() == Empty()
     assert {Empty(): 1}[Empty()] == 1
     assert repr(Empty()) == "Empty()"
-
-
-def test_its_fields_are_theirs_once_somebody_asks() -> None:
-    def described(cls: Any) -> list[tuple[object, ...]]:
-        return [(f.name, f.type, f.default, f.default_factory) for f in dataclasses.fields(cls)]
-
-    assert frozen.is_dataclass(Ours)
-    assert frozen.is_dataclass(Below)
-    assert not frozen.is_dataclass(int)
-    assert isinstance(vars(Ours)["__dataclass_fields__"], frozen._LazyFields | dict)
-    assert described(Ours) == described(Theirs)
-    assert type(vars(Ours)["__dataclass_fields__"]) is dict
-    assert [f.name for f in dataclasses.fields(Below)] == ["name", "value", "size", "more", "last"]
-    assert dataclasses.fields(Empty) == ()
-    assert Ours.__match_args__ == Theirs.__match_args__ == ("name", "value", "size", "more")
-
-
-def test_what_is_more_than_a_field_is_the_librarys() -> None:
-    @frozen.dataclass(frozen=True, slots=True)
-    class Counted:
-        made: ClassVar[int] = 7
-        name: str
-        hidden: int = dataclasses.field(default=1, repr=False, compare=False)
-
-    assert [f.name for f in dataclasses.fields(Counted)] == ["name", "hidden"]
-    assert Counted.made == 7
-    assert Counted("a").name == "a"
-    with pytest.raises(ValueError, match="mutable default"):
-
-        @frozen.dataclass(frozen=True, slots=True)
-        class Shared:
-            all: list[int] = []  # noqa: RUF012
 
 
 def test_each_has_defaults_of_its_own() -> None:

@@ -10,7 +10,7 @@ from preflight.domains.job.raised_advice import ADVICE, PARTLY, what_to_fix
 MINIZ = (
     "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory"
 )
-NO_FILE = "FileNotFoundError: [Errno 2] No such file or directory: '/work/index.json'"
+NO_FILE = "FileNotFoundError: [Errno 2] No such file or directory: '/data/index.json'"
 
 
 @pytest.mark.parametrize(
