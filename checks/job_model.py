@@ -28,8 +28,9 @@ Undecided    no rank got to its first step; not a rehearsal (preflight rehearse 
 Not covered  buffers that change with the steps, such as BatchNorm's; parameters that are sharded
              (FSDP, DTensor) or sparse; a forward of a copy that is no AveragedModel; parameters
              that start as a constant, where ranks have parts of one model, but for such
-             normalisations; models that DDP wraps in a group of their own; numbers of a parameter
-             that are not looked at
+             normalisations; models that DDP wraps in a group of their own; some parameters of a
+             model without DDP that sends samples to its experts by all_to_all; numbers of a
+             parameter that are not looked at
 Seen as      "DDP expects same model across all ranks", "Expected to have finished reduction in the
              prior iteration before starting a new one", or no error: a loss that is worse than on
              one GPU, checkpoints that depend on the rank that saved them

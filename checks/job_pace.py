@@ -2,7 +2,8 @@
 
 Level        deep
 Looks at     of each rank of a rehearsed command, over its steps after the first: the median time of
-             a step, the part of it in which it waited for its DataLoader, the share of samples in
+             a step, the part of it in which it waited for its DataLoader, and the line of the
+             user's that it was at then, if no worker made the batch, the share of samples in
              which it was in a collective or had one open, the line at which it was otherwise, what
              its other threads use of the CPU, and how many collectives of which size it called; how
              long torch's profiler records, where all parameters of a sharded model are gathered,
@@ -189,7 +190,7 @@ FINDINGS = {
         "each epoch",
         means="no error at all: the GPUs wait for data, and the other ranks for this one",
         text="set num_workers of the DataLoader to {workers!s}; persistent_workers=True; "
-        "pin_memory=True with a GPU; a larger prefetch_factor; {prepare!s} once, not in every "
+        "pin_memory=True with a GPU; a larger prefetch_factor; do {work!s} once, not in every "
         "epoch",
     ),
     "small-collectives": slowing(
@@ -522,7 +523,7 @@ def _loader(starved: Sequence[Rank], others: Sequence[Rank]) -> Found:
         alternatives=("the GPU computes at the same time, and sets the pace",) if unsure else (),
         fields={
             "workers": workers,
-            "prepare": f"do what {at} does" if at is not None else "decode and resize data",
+            "work": f"what {at} does" if at is not None else "the decoding and resizing",
         },
     )
 

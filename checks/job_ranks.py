@@ -106,7 +106,7 @@ FINDINGS = {
         "closed by peer' (Gloo), 'Connection closed by remote peer' and 'remote process exited or "
         "there was a network error' (NCCL) or after the timeout of 10 to 30 minutes; torchrun says "
         "'failed (exitcode: 1)' of it",
-        text="fix {what!s}; the errors of the other ranks are only consequences",
+        text="fix {place!s}; the errors of the other ranks are only consequences",
         status=(Status.FAIL, Status.WARN),
         blame=(Blame.JOB, Blame.UNKNOWN),
     ),
@@ -386,7 +386,7 @@ def _caused(world: World[Life], found: Ends) -> Found | None:
         explains=OF_A_MISFIT if first.misfit else None,
         fields={
             "line": line,
-            "what": what_to_fix(first.whole, line, partly=len(same) < len(lives)),
+            "place": what_to_fix(first.whole, line, partly=len(same) < len(lives)),
         },
         status=Status.WARN if fine or restarted else None,
     )
@@ -645,7 +645,7 @@ def _followed(world: World[Life], found: Ends) -> Found | None:
         confidence=LIKELY if done else POSSIBLE,
         explains=None if done else (),
         alternatives=why,
-        fields={"what": str(first.frame or "that line")},
+        fields={"place": str(first.frame or "that line")},
         blame=Blame.UNKNOWN,
     )
 

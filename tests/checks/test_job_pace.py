@@ -559,14 +559,14 @@ def test_the_function_that_makes_the_batches_is_named_where_it_makes_most_of_the
     def said(part: float) -> tuple[str, object]:
         starved = dataclasses.replace(STARVED, loading=line, loading_part=part)
         (finding,) = findings(ranks(starved))
-        return finding.saw, finding.fields["prepare"]
+        return finding.saw, finding.fields["work"]
 
-    saw, prepare = said(0.4)
+    saw, work = said(0.4)
     assert "per step · most of it in words at data.py:66 · num_workers=" in saw
-    assert prepare == "do what data.py:66 does"
-    saw, prepare = said(0.1)
+    assert work == "what data.py:66 does"
+    saw, work = said(0.1)
     assert "data.py" not in saw
-    assert prepare == "decode and resize data"
+    assert work == "the decoding and resizing"
 
 
 def test_what_is_said_of_small_ones() -> None:

@@ -15,8 +15,15 @@ BACKWARD = "backward"
 REDUCE = "reduce"
 RECENT = 3
 """Latest calls that all had in common, one of which may have decided where a rank goes next."""
-WHAT = {"root": "src or dst", "shape": "shape", "type": "type"}
-"""In which calls of one line differ."""
+AT_ONE_LINE = {
+    "op": "not with one operation",
+    "root": "not with one src or dst",
+    "shape": "not with one shape",
+    "type": "not with one type",
+    "gather": "not with room for as much as all bring",
+    "exchange": "what they send is not what they receive",
+}
+"""How calls of one line differ."""
 OFTEN = 3
 """Sends to one rank from which on src, dst and tag of a pair are right."""
 
@@ -43,8 +50,9 @@ def _joined(hang: Hang, one: CallMismatch) -> Place | None:
     rest = [call.frame for r, call in one.calls.items() if r not in done and call.frame]
     if not done or not rest:
         return None
+    has = "has" if len(done) == 1 else "have"
     return rest[0], (
-        f"{rank_list(done)} {_has(done)} no data left, and Join answers for calls of DDP alone, so "
+        f"{rank_list(done)} {has} no data left, and Join answers for calls of DDP alone, so "
         "give all ranks as many batches, or keep this call out of the forward"
     )
 
@@ -115,9 +123,7 @@ def _left(hang: Hang, one: CallMismatch) -> Place | None:
 
 def _at_one_line(one: CallMismatch) -> Place | None:
     place = _one_place(one)
-    if place is None or one.what not in WHAT:
-        return None
-    return place, f"all ranks are there, and not with one {WHAT[one.what]}"
+    return None if place is None else (place, f"all ranks are there, and {AT_ONE_LINE[one.what]}")
 
 
 def _one_place(one: CallMismatch) -> Frame | None:
@@ -155,7 +161,3 @@ def _made(hang: Hang, one: CallMismatch, rank: int, frame: Frame) -> bool:
 
 def _places(calls: Mapping[int, Collective]) -> dict[int, Frame]:
     return {rank: call.frame for rank, call in calls.items() if call.frame is not None}
-
-
-def _has(ranks: Sequence[int]) -> str:
-    return "has" if len(ranks) == 1 else "have"

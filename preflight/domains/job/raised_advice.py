@@ -17,24 +17,29 @@ ADVICE = (
     (
         r"Too many open files|received 0 items of ancdata",
         "clone what is kept of batches of DataLoader workers, each tensor of which holds a file "
-        "open, or use torch.multiprocessing.set_sharing_strategy with file_system, or ulimit -n",
+        "open, or use torch.multiprocessing.set_sharing_strategy with file_system, or raise "
+        "ulimit -n",
     ),
-    (r"FileExistsError", "os.makedirs with exist_ok=True, or one rank alone before a barrier"),
+    (
+        r"FileExistsError",
+        "another rank may have made it, so use exist_ok=True, or let one rank make it and the "
+        "others wait at a barrier",
+    ),
     (r"Cannot re-initialize CUDA in forked subprocess", "start the process with the method spawn"),
     (
         r"found at least two devices",
-        "torch.cuda.set_device with LOCAL_RANK first, and .to with that device",
+        "call torch.cuda.set_device with LOCAL_RANK first, and use that device in each .to",
     ),
     (
         r"Attempting to deserialize object on (?:a )?CUDA device",
-        "torch.load with map_location=cpu, since the checkpoint names a GPU that is not here",
+        "call torch.load with map_location=cpu, since the checkpoint names a GPU that is not here",
     ),
 )
 """Of the first whose pattern is in the exception."""
 PARTLY = (
     (
         r"FileNotFoundError|JSONDecodeError: Expecting value|EOFError: Ran out of input",
-        f"if it is a file of another rank, {APPEARS_WHOLE}",
+        f"if another rank makes that file, {APPEARS_WHOLE}, on a file system that all nodes share",
     ),
 )
 """The same where only some ranks have raised it: the others have read that file."""

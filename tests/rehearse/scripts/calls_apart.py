@@ -4,7 +4,6 @@ tables are sent in the order of a `strings` set; a collective in the forward of 
 that has other batches; a `timer` of each rank's own ends the loop; a pipeline of two, of which the
 first one drops its `last` batch. Healthy: `all`, `kept`, `sorted`, `thrown`, `told`, `whole`"""
 
-import os
 import sys
 import time
 
@@ -137,7 +136,6 @@ def passes(rank: int) -> None:
 
 
 if __name__ == "__main__":
-    os.environ.pop("PYTHONHASHSEED", None)
     dist.init_process_group("gloo")
     {
         **dict.fromkeys(("reduce", "all"), exports),

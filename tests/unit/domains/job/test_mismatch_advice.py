@@ -98,6 +98,14 @@ def test_one_line_with_another_src_and_tensor_is_another_order() -> None:
     )
 
 
+def test_all_at_one_line_is_not_called_some() -> None:
+    def gathered(rows: int) -> Collective:
+        return replace(call("all_gather", 50), output=f"[{rows}, 4] Float")
+
+    said = advised({0: [*STEP, gathered(2)], 1: [*STEP, gathered(3)]})
+    assert said == "train.py:50: all ranks are there, and not with room for as much as all bring"
+
+
 def test_join_answers_for_ddp_alone() -> None:
     join = Frame("/venv/site-packages/torch/distributed/algorithms/join.py", 260, "__exit__")
     said = advised(

@@ -20,7 +20,7 @@ NO_FILE = "FileNotFoundError: [Errno 2] No such file or directory: '/data/index.
         ("safetensors.SafetensorError: Error while deserializing header: HeaderTooLarge", "whole"),
         ("RuntimeError: received 0 items of ancdata", "clone what is kept"),
         ("OSError: [Errno 24] Too many open files: '/dev/shm/torch_1'", "clone what is kept"),
-        ("FileExistsError: [Errno 17] File exists: 'runs/1'", "os.makedirs"),
+        ("FileExistsError: [Errno 17] File exists: 'runs/1'", "exist_ok=True"),
         ("RuntimeError: Attempting to deserialize object on CUDA device 3 but", "map_location"),
         ("RuntimeError: Expected all tensors to be on the same device, but found at least two "
          "devices, cuda:0 and cuda:1!", "torch.cuda.set_device"),
