@@ -5,8 +5,10 @@ tells whether ranks have the same, and how many labels of the batches count.
 A step is cut where the program passes: in and out of DDP's forward, out of backward(), before and
 after the optimizer, before and after the DataLoader. What lies between the end of a forward and
 that of the last backward() is called backward: the loss, backward() with its collectives. On a GPU,
-where backward() returns before it is done, it is all until the optimizer. Loaded from its text
-beside preflight_responder.py into the user's Python, any from 3.8 on: the standard library only.
+where backward() returns before it is done, it is all until the optimizer. A closure that is passed
+to the optimizer calls forward and backward from there: they are no part of its time. Loaded from
+its text beside preflight_responder.py into the user's Python, any from 3.8 on: the standard library
+only.
 """
 
 import struct
@@ -39,7 +41,7 @@ class Phases:
 
     forward = backward = after = optimizer = 0.0
     steps = since = batches = forwards = 0
-    ended = passed = began = at = stepped = waited = 0.0
+    ended = passed = began = at = stepped = waited = closed = 0.0
     cpu = [0.0, 0.0, 0]
     between = deque(maxlen=BETWEEN)
     pending, sums = [], [0, 0, 0, 0]
@@ -59,7 +61,7 @@ def begin():
     Phases.forward = Phases.backward = Phases.after = Phases.optimizer = 0.0
     Phases.steps = Phases.since = Phases.batches = Phases.forwards = 0
     Phases.ended = Phases.passed = Phases.began = Phases.at = 0.0
-    Phases.stepped = Phases.waited = 0.0
+    Phases.stepped = Phases.waited = Phases.closed = 0.0
     Phases.cpu = [0.0, 0.0, 0]
     Phases.between = deque(maxlen=BETWEEN)
     Phases.windows = deque(maxlen=WINDOWS)
@@ -105,6 +107,8 @@ def follow_ddp(module, unless_compiled, forwards, forwarded):
         Phases.ended = now = time.monotonic()
         Phases.at = time.time()  # the clock of torch's flight recorder
         Phases.forward += now - began
+        if Phases.began:  # in a closure
+            Phases.closed += now - began
         Phases.latest.append(("forward", began, now))
         Phases.forwards += 1
         try:
@@ -230,19 +234,29 @@ def packed(numbers):
 
 
 def leave_backward(now):
-    """Whatever follows a forward and its backward has begun."""
+    """Whatever follows a forward and its backward has begun. After one of a closure it is the
+    optimizer's own work."""
     if Phases.ended:
-        ended = Phases.passed if is_past_backward() else now
+        ended = Phases.passed if has_passed() else now
         Phases.backward += ended - Phases.ended
-        Phases.after += now - ended
+        if Phases.began:
+            Phases.closed += ended - Phases.ended
+        else:
+            Phases.after += now - ended
         Phases.windows.append((Phases.at, ended - Phases.ended))
         Phases.latest.append(("backward", Phases.ended, ended))
         Phases.ended = 0.0
 
 
+def has_passed():
+    """Whether backward ends where the last backward() has: not on a GPU, but for a closure."""
+    known = Phases.began or not sys.modules["torch"].cuda.is_initialized()
+    return Phases.passed > Phases.ended > 0 and known
+
+
 def is_past_backward():
     """Whether the program does something else already, before the optimizer."""
-    return Phases.passed > Phases.ended > 0 and not sys.modules["torch"].cuda.is_initialized()
+    return not Phases.began and has_passed()
 
 
 def begin_forward(now):
@@ -251,19 +265,24 @@ def begin_forward(now):
     if Phases.stepped:
         Phases.between.append(max(0.0, now - Phases.stepped - Phases.waited))
         Phases.stepped = Phases.waited = 0.0
+    if Phases.began and not Phases.closed:  # what comes before a closure's is no optimizer's work
+        Phases.closed = now - Phases.began
 
 
 def before_step():
-    Phases.began = now = time.monotonic()
+    now = time.monotonic()
     leave_backward(now)
+    Phases.began, Phases.closed = now, 0.0
 
 
 def after_step():
     """The batches since the last one were for this step."""
     if Phases.began:
         Phases.stepped, Phases.waited = time.monotonic(), 0.0
-        Phases.optimizer += Phases.stepped - Phases.began
-        Phases.latest.append(("optimizer", Phases.began, Phases.stepped))
+        leave_backward(Phases.stepped)
+        took = max(0.0, Phases.stepped - Phases.began - Phases.closed)
+        Phases.optimizer += took
+        Phases.latest.append(("optimizer", Phases.stepped - took, Phases.stepped))
         Phases.began = 0.0
         if Phases.mark is not None and Phases.got:
             Phases.marks.append([Phases.steps - Phases.since, Phases.mark])

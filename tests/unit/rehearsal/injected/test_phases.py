@@ -75,6 +75,54 @@ def test_what_comes_after_backward_is_none_of_it(monkeypatch: pytest.MonkeyPatch
         assert not phases.is_past_backward()
 
 
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_what_a_closure_does_is_none_of_the_optimizers_work(
+    monkeypatch: pytest.MonkeyPatch, on_gpu: bool
+) -> None:
+    """Lightning passes forward and backward of each step in one; L-BFGS calls it several times, and
+    works on its own after each."""
+    now = [100.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0], time=lambda: now[0], process_time=lambda: 0.0)
+    ddp = type("DistributedDataParallel", (), {"forward": lambda self: passing(3.0)})
+    autograd = SimpleNamespace(backward=lambda: passing(4.0))
+
+    def passing(seconds: float) -> None:
+        now[0] += seconds
+
+    def closure() -> None:
+        passing(0.5)  # zero_grad(), and whatever else
+        ddp().forward()
+        passing(0.25)  # the loss
+        autograd.backward()
+
+    def unchanged(ours: object, _original: object) -> object:
+        return ours
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: on_gpu)
+    monkeypatch.setattr(phases, "time", clock)
+    phases.follow_ddp(
+        SimpleNamespace(DistributedDataParallel=ddp), unchanged, lambda: None, lambda *_: None
+    )
+    phases.follow_backward(autograd, unchanged)
+    for times in (1, 1, 2):
+        passing(20.0)
+        phases.batch(None, False, now[0] - 20.0, now[0])
+        phases.before_step()
+        for _ in range(times):
+            closure()
+            assert not phases.is_past_backward()
+            passing(1.0)
+        phases.after_step()
+    told = phases.told()
+    assert (told["steps"], told["forward"], told["backward"]) == (3, 12.0, 17.0)
+    assert told["after"] == 0.0  # neither the wait for the next batch nor the optimizer's work
+    assert told["optimizer"] == 4.0 + 0.5  # between two closures it is not known whose work it is
+    assert told["between"] == 0.5
+    assert [part for part, *_ in told["latest"]][:8] == 2 * [
+        *("data", "forward", "backward", "optimizer")
+    ]
+
+
 def test_the_end_of_backward_is_noted() -> None:
     seen = []
     module = type("autograd", (), {"backward": staticmethod(seen.append)})
