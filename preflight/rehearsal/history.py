@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from itertools import takewhile
 from typing import Any
@@ -163,6 +163,8 @@ class History:
     rank: int | None = None
     world: int = 0
     joined: bool = False
+    meets: tuple[int, str] | None = None
+    """Port or path where its call of init_process_group looks for the others; None: not known."""
     child: bool = False
     """Made by multiprocessing or by a fork: no launcher has given it a rank."""
     by_node: bool = False
@@ -348,6 +350,7 @@ class History:
         self.rank = rank if type(rank) is int and 0 <= rank < 1 << 24 else self.rank
         self.world = count_of(pulse, "world") or self.world
         self.joined = self.joined or pulse.get("joined") is True
+        self.meets = _meets(pulse.get("meets"))
         self.by_node = pulse.get("by_node") is True
         self.raised = self.raised or pulse.get("raised") is True
         self.failure = _failure(pulse.get("failure"))
@@ -553,12 +556,19 @@ def all_stuck(
 
 
 def patience_of(ranks: Iterable[History], patience: float) -> float:
-    """Where all are still on their way into the group nobody is late; and an answer from elsewhere
-    may take its time."""
+    """Where all are still on their way into the group nobody is late, unless they look for each
+    other at several places; and an answer from elsewhere may take its time."""
     living = list(ranks)
     if all(h.at == "init" for h in living):
-        return patience * ALL_IN_INIT
+        return patience if _never_meet(living) else patience * ALL_IN_INIT
     return patience * PATIENT if any(h.asks for h in living) else patience
+
+
+def _never_meet(ranks: Sequence[History]) -> bool:
+    """Whether they look for each other at several ports or paths. Two of one number are of two
+    jobs, each of which may have a place of its own."""
+    one_job = len({h.rank for h in ranks}) == len(ranks)
+    return one_job and len({h.meets for h in ranks if h.meets is not None}) > 1
 
 
 def any_waited(ranks: Iterable[History], now: float, patience: float) -> bool:
@@ -575,6 +585,13 @@ def _groups(told: object) -> dict[str, tuple[int, int]]:
     if not isinstance(told, dict):
         return {}
     return {one_line(name, 40): _two_counts(counts) for name, counts in list(told.items())[:64]}
+
+
+def _meets(told: object) -> tuple[int, str] | None:
+    match told:
+        case [int(port), str(path)] if port > 0 or path:
+            return int(port), one_line(path)
+    return None
 
 
 def _two_counts(told: object) -> tuple[int, int]:

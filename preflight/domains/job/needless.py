@@ -95,9 +95,9 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """Python's garbage collections that took 10 ms and more, after the first step: how often,
-    seconds for all of them, for the longest, seconds since the first; the user's line at which most
-    of that was, and seconds there."""
+    """Python's garbage collections that took 10 ms of a CPU and more, after the first step: how
+    often, CPU seconds of all of them, of the longest, seconds since the first; the user's line at
+    which most of that was, and CPU seconds there."""
 
     times: int = 0
     seconds: float = 0.0

@@ -564,6 +564,8 @@ def pulse():
     told["threads"] = Responder.threads["told"](Responder.main, first_own_of)
     told["groups"] = Responder.recorder["counts"](Responder.c10d, Responder.binding)
     told.update(rank_and_world())
+    if Responder.joins:
+        told["meets"] = [Responder.joins["port"], Responder.joins["path"]]
     told["unrecorded"] = Responder.recorder["unrecorded"](
         Responder.c10d, Responder.binding, told["groups"]
     )

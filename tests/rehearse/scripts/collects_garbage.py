@@ -1,5 +1,6 @@
 """A table of many objects on the last rank: `each` tenth step collects the garbage there; healthy:
-the table is frozen first (`frozen`), or is `none`, and each fiftieth step looks at torch's own"""
+it is frozen after the first steps, with all that torch has loaded by then (`frozen`), or is `none`,
+and each fiftieth step looks at torch's own"""
 
 import gc
 import sys
@@ -19,8 +20,6 @@ def main() -> None:
     many = 4_000_000 if rank == world - 1 and HOW != "none" else 0
     often = 50 if HOW == "none" else 10
     table = [[number] for number in range(many)]
-    if HOW == "frozen":
-        gc.freeze()
     model = DistributedDataParallel(torch.nn.Linear(64, 64))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step in range(300):
@@ -28,6 +27,8 @@ def main() -> None:
         model(torch.randn(256, 64)).square().mean().backward()
         optimizer.step()
         time.sleep(0.02)
+        if HOW == "frozen" and step == 3:
+            gc.freeze()
         if step % often == often - 1:
             gc.collect()  # <- here
     print(len(table))

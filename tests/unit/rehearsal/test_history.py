@@ -194,6 +194,29 @@ def test_where_all_are_on_their_way_in_more_time_is_given() -> None:
     assert all_stuck([standing(INIT), standing(SLEEP)], (), 10.0, 6.0)
 
 
+@pytest.mark.parametrize(
+    ("ranks", "places", "stuck"),
+    [
+        ((0, 1), ([29500, ""], [29501, ""]), True),
+        ((0, 1), ([0, "/a"], [0, "/b"]), True),
+        ((0, 1), ([29500, ""], [29500, ""]), False),
+        ((0, 1), ([29500, ""], None), False),
+        ((0, 1), ([0, ""], [29500, ""]), False),
+        ((0, 1), ("29500", ["29501", 3]), False),
+        ((0, 0), ([29500, ""], [29501, ""]), False),  # two jobs
+    ],
+)
+def test_ranks_that_look_for_each_other_at_two_places_are_given_no_more_time(
+    ranks: tuple[int, int], places: tuple[Any, Any], stuck: bool
+) -> None:
+    both = [
+        standing(INIT, **({"rank": rank, "meets": place}))
+        for rank, place in zip(ranks, places, strict=True)
+    ]
+    assert all_stuck(both, (), 10.0, 6.0) is stuck
+    assert not all_stuck(both, (), 10.0, 20.0)
+
+
 def test_a_rank_that_has_not_come_to_torch_yet_and_works_is_waited_for() -> None:
     busy = History(2, 0.0, inside=False)
     idle = History(3, 0.0, inside=False)

@@ -214,14 +214,17 @@ def test_code_that_is_compiled_again(job: Job, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_collections_that_take_long(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [50.0]
+    now, used = [50.0], [2.0]
     monkeypatch.setattr(needless.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(needless.time, "thread_time", lambda: used[0])
     assert needless.collected in gc.callbacks
     monkeypatch.setattr(gc, "callbacks", [])
 
     def collect(seconds: float) -> None:
+        """On a CPU that it has half of the time."""
         needless.collected("start", {})
-        now[0] += seconds
+        now[0] += 2 * seconds
+        used[0] += seconds
         needless.collected("stop", {})
 
     collect(3.0)  # before the first step
@@ -230,7 +233,7 @@ def test_collections_that_take_long(job: Job, monkeypatch: pytest.MonkeyPatch) -
     for seconds in (0.001, 0.25, 0.5):
         collect(seconds)
     found = needless.told()["garbage"]
-    assert [round(n, 3) for n in found[:-1]] == [2, 0.75, 0.5, 0.75, 0.75]
+    assert [round(n, 3) for n in found[:-1]] == [2, 0.75, 0.5, 1.5, 0.75]
     assert found[-1] == LINE
     needless.begin()
     assert needless.told()["garbage"] == []
