@@ -887,6 +887,20 @@ FAULTS = (
             ("prints", "gpu-synchronised", (0,), BALANCE, (("gpu3.busy", 40),)),
         )
     ),
+    *(
+        warned(
+            *("lightning_slow", code, 0, 1),
+            check=check,
+            args=(how,),
+            word=how,
+            launcher=PYTHON,
+            needs="lightning",
+        )
+        for how, code, check in (
+            ("dataset", "loader-bound", PACE),
+            ("hook", "step-blocked", BALANCE),
+        )
+    ),
     warned("step_saves", "step-blocked", 0, 1, check=BALANCE, launcher=SHELL),
     warned("step_tokenises", "step-blocked", 0, 1, check=BALANCE, launcher=SHELL),
     warned(
@@ -1159,6 +1173,7 @@ HEALTHY = (
     ),
     Row("lightning_ddp", launcher=PYTHON, needs="lightning"),
     Row("lightning_ddp", word="torchrun", needs="lightning"),
+    Row("lightning_slow", args=("model",), word="model", launcher=PYTHON, needs="lightning"),
     Row("accelerate_ddp", launcher=ACCELERATE, needs="accelerate"),
 )
 
@@ -1248,6 +1263,7 @@ AT_LENGTH = frozenset(
         *("made_late", "raised_at_step-subprocess", "gan-subprocess", "gan-module"),
         *("ragged", "pipeline", "overlap", "forgives", "single", "own_hook"),
         *("lightning_waits", "lightning_barrier", "lightning_uneven", "lightning_ddp-torchrun"),
+        *(f"lightning_slow-{how}" for how in ("dataset", "hook", "model")),
         *("accelerate_raised", "accelerate_ragged", "accelerate_saves"),
         *("replica_loaded", "replica_no_sync", "replica_rates", "replica_by_hand", "model_sizes"),
         *("accumulation_shifted-flag", "replica_unfrozen-never", "replica_unfrozen-wrapped-again"),
