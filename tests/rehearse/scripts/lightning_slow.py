@@ -1,5 +1,5 @@
-"""Lightning, which passes its steps to the optimizer as a closure: what makes a step long is the
-`dataset`, which no worker reads ahead, a `hook` after each batch, or (healthy) the `model` itself"""
+"""Lightning, which passes its steps to the optimizer as a closure: what makes a step long is
+the `dataset`, which no worker reads ahead, a `hook` after each batch, or (healthy) the `model`"""
 
 import sys
 import time
