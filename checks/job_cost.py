@@ -37,6 +37,7 @@ from preflight.domains.job.step_cost import (
     halved_slowly,
     joined,
     price_of,
+    sent_once,
 )
 from preflight.domains.job.step_parts import StepPart, StepParts
 from preflight.expect import Expect
@@ -65,11 +66,12 @@ SAVED = 0.05
 RUNS = 0.1
 """Of a step, by which its median differs from run to run on a machine that is not quiet."""
 BATCHES = 4
-"""Over which no_sync() is said to save."""
+"""Over which no_sync() is said to save, where a step has one batch."""
 FORMULA = (
     "finish = max_j(begun[j] + bytes[j:] * per_byte + calls[j:] * per_call); "
     "step = alone + syncs * (finish - begun[-1]); "
-    "no_sync = step - (k-1)/k * (exposed + optimizer); "
+    "no_sync = batch - (k-1)/k * (exposed + optimizer), "
+    "of a step that has k batches step - (k-1)/k * exposed; "
     "per_byte(N) = per_byte(n) * ((N-1)/N) / ((n-1)/n), per_call(N) = per_call(n) * (N-1)/(n-1)"
 )
 
@@ -140,54 +142,60 @@ class Predicted:
     nodes: int
 
     @property
+    def accumulates(self) -> bool:
+        """Whether a step has several batches already."""
+        return self.step.forwards >= 1.5
+
+    @property
     def saved(self) -> dict[str, tuple[float, float, float]]:
-        """Seconds per step, or per batch for no_sync, with one thing changed: the usual, the least
-        and the most. The most is what it would take if each message took LATENCY whatever its size,
-        and its CPU were busy; both have the quartiles of what was seen."""
+        """Seconds per step, or per batch for no_sync where a step has one, with one thing changed:
+        the usual, the least and the most. The most is what it would take if each message took
+        LATENCY whatever its size, and its CPU were busy; both have the quartiles of what was
+        seen."""
         step, price = self.step, self.price
         told = {}
         if all(s.single for one in step.sending for s in one.sent) and price.byte:
             fixed = price_of(step.passes, LATENCY) or price
             told["16-bit gradients"] = self._spread(
-                step.with_messages(price, halved), halved_slowly(step, fixed), step.whole
+                step.with_messages(price, halved), halved_slowly(step, fixed)
             )
         if step.syncs >= 0.99 * step.forwards:
-            batches = BATCHES if step.forwards < 1.5 else round(step.forwards)
-            took = accumulated(step, batches)
-            whole = step.whole / max(1.0, step.forwards)
-            told[f"no_sync over {batches} batches"] = self._spread(took, took, whole)
+            batches = round(step.forwards) if self.accumulates else BATCHES
+            took = sent_once(step) if self.accumulates else accumulated(step, batches)
+            told[f"no_sync over {batches} batches"] = self._spread(took, took)
         if price.call and any(len(one.sent) > 1 for one in step.sending):
             took = step.with_messages(price, joined)
-            told["one message"] = self._spread(took, took, step.whole)
+            told["one message"] = self._spread(took, took)
         return told
 
-    def _spread(self, took: float, most: float, whole: float) -> tuple[float, float, float]:
+    def _spread(self, took: float, most: float) -> tuple[float, float, float]:
         """What is saved lies between the quartiles of what messages took, and a step differs from
         run to run."""
+        whole = self.step.whole
         least = whole - (whole - took) * max(1.0, self.price.high) - RUNS * whole
         most = whole - max(0.0, whole - most) * min(1.0, self.price.low) + RUNS * whole
         return took, max(0.0, least), max(took, most)
 
     @property
     def worth_a_word(self) -> list[str]:
-        """`60 ms to 70 ms with no_sync over 4 batches`, of what surely saves enough to be seen."""
-        whole = self.step.whole / max(1.0, self.step.forwards)
-        each = {n: whole if n.startswith("no_sync") else self.step.whole for n in self.saved}
+        """`60 ms to 70 ms per batch with no_sync over 4 batches`, of what surely saves enough to be
+        seen."""
         return [
-            f"{_range(least, most)} with {name}"
+            f"{_range(least, most)}{self._per(name)} with {name}"
             for name, (_, least, most) in self.saved.items()
-            if most <= (1 - SAVED) * each[name]
+            if most <= (1 - SAVED) * self.step.whole
         ]
+
+    def _per(self, name: str) -> str:
+        return " per batch" if name.startswith("no_sync") and not self.accumulates else ""
 
     @property
     def untold(self) -> list[str]:
         """What may save as much, or nothing: a message takes as little as a round trip may."""
-        whole = self.step.whole / max(1.0, self.step.forwards)
-        each = {n: whole if n.startswith("no_sync") else self.step.whole for n in self.saved}
         return [
             name
             for name, (_, least, most) in self.saved.items()
-            if least <= (1 - SAVED) * each[name] < most
+            if least <= (1 - SAVED) * self.step.whole < most
         ]
 
     @property

@@ -57,7 +57,7 @@ def test_what_is_advised_has_its_seconds() -> None:
     (found,) = judged(job_cost, Case("", nodes(cost(0, 0.6), cost(1, 0.6)), topology=TWO))
     assert found.fields["advice"] == (
         "a step would take 284 ms to 510 ms with 16-bit gradients, "
-        "136 ms to 268 ms with no_sync over 4 batches"
+        "136 ms to 268 ms per batch with no_sync over 4 batches"
     )
 
 
@@ -65,11 +65,26 @@ def test_what_a_busy_cpu_may_take_back_is_not_promised() -> None:
     """At 9 ns a byte to make 16 bits of 32 and to add them up in software may take as long as is
     saved on the way."""
     (found,) = judged(job_cost, CASES[0])
-    assert found.fields["advice"] == "a step would take 56 ms to 80 ms with no_sync over 4 batches"
+    assert found.fields["advice"] == (
+        "a step would take 56 ms to 80 ms per batch with no_sync over 4 batches"
+    )
     seen = job_cost.measured(world("job.cost", CASES[0].saw, TWO))
     assert seen.notes[2] == ("too short or too unsteady to know what is saved by 16-bit gradients")
     assert seen.values["predicted_range_s"]["16-bit gradients"][1] > 0.12
     assert found.saw == "60 ms of 120 ms per step, with 8 MiB in collectives"
+
+
+def test_a_step_of_several_batches_is_compared_with_such_a_step() -> None:
+    """Its optimizer steps once already, so that only three of four waits are saved."""
+    one = cost(0)
+    parts = replace(one.parts, steps=5)
+    ranks = {
+        "n1/0": replace(one, parts=parts, step=4 * 0.12),
+        "n1/1": replace(cost(1), step=4 * 0.12, parts=parts),
+    }
+    seen = job_cost.measured(world("job.cost", ranks))
+    assert seen.values["predicted_step_s"]["no_sync over 4 batches"] == pytest.approx(0.3)
+    assert seen.notes[1] == "a step would take 252 ms to 348 ms with no_sync over 4 batches"
 
 
 def test_measured() -> None:

@@ -151,10 +151,14 @@ def joined(sent: Sequence[Sent]) -> list[Sent]:
 
 
 def accumulated(step: TrainingStep, batches: int) -> float:
-    """Seconds per batch where only the last of so many backward passes sends messages, and the
-    optimizer steps after it."""
-    saved = (step.exposed + step.optimizer) / step.forwards if step.forwards else 0.0
-    return step.whole / max(1.0, step.forwards) - saved * (batches - 1) / batches
+    """Seconds per batch of a step of one batch, if so many were accumulated: the last backward pass
+    of them alone sends messages, and the optimizer steps after it."""
+    return step.whole - (step.exposed + step.optimizer) * (batches - 1) / batches
+
+
+def sent_once(step: TrainingStep) -> float:
+    """Seconds of a step of several batches if its last backward pass alone sent messages."""
+    return step.whole - step.exposed * max(0.0, 1 - 1 / step.syncs) if step.syncs else step.whole
 
 
 def on_ranks(price: Price, now: int, then: int) -> Price:

@@ -16,6 +16,7 @@ from preflight.domains.job.step_cost import (
     joined,
     on_ranks,
     price_of,
+    sent_once,
 )
 from preflight.domains.job.step_parts import Backward, Sent
 
@@ -95,10 +96,15 @@ def test_fewer_messages() -> None:
 
 def test_no_sync_saves_all_but_one_wait_and_optimizer() -> None:
     assert accumulated(step(), 4) == pytest.approx(0.5 - 0.75 * (0.2 + 0.02))
-    # of four passes per step each sends so far
+
+
+def test_a_step_of_four_batches_has_one_optimizer_whatever_they_send() -> None:
     made = passes(TEN_A_SECOND)
     four = TrainingStep(4 * 0.48 + 0.02, 0.02, 4.0, made)
-    assert accumulated(four, 4) == pytest.approx(four.whole / 4 - 0.75 * (0.2 + 0.02 / 4))
+    assert sent_once(four) == pytest.approx(four.whole - 0.75 * 4 * 0.2)
+    quiet = TrainingStep(four.whole, 0.02, 4.0, (*made, *(Backward(0.3),) * (3 * len(made))))
+    assert sent_once(quiet) == pytest.approx(quiet.whole)
+    assert sent_once(TrainingStep(0.5, 0.02, 4.0, ())) == 0.5
 
 
 def test_passes_that_send_nothing_wait_for_nothing() -> None:
