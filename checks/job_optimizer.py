@@ -19,9 +19,10 @@ Warns if     the same where no model differs yet; in 9 of 10 steps zero_grad() r
              optimizer, which holds others of the same shape in their place; parameters that DDP
              does not have are stepped, and differ between ranks; hooks are added in every few
              steps; a scheduler counts, but its optimizer makes no steps, and another one steps the
-             same parameters at a rate that does not change; a parameter that two layers had in
-             common is one of its own in each, and both are stepped; ranks clip the shards that they
-             keep of summed gradients, each by the norm of its own
+             same parameters at a rate that does not change; a ReduceLROnPlateau gets 2 numbers or
+             more, as many each time, between two steps of its optimizer; a parameter that two
+             layers had in common is one of its own in each, and both are stepped; ranks clip the
+             shards that they keep of summed gradients, each by the norm of its own
 Undecided    not a rehearsal (preflight rehearse -- CMD)
 Not covered  models without DDP, but for gradients that are reset and weights in common; parameters
              beside DDP where ranks gather or scatter by themselves,
@@ -63,6 +64,7 @@ from preflight.domains.job.load import (
 from preflight.domains.job.optimized import (
     Held,
     Optimized,
+    counts_again,
     lasting,
     outdated,
     piles_up,
@@ -206,6 +208,15 @@ FINDINGS = {
         means="no error at all: the learning rate of the training never changes",
         text="create the scheduler at {line!s} from the optimizer that is stepped",
     ),
+    "plateau-repeats": warning(
+        headline="ReduceLROnPlateau gets the number of each evaluation several times: {seen}",
+        cause="accelerator.prepare(scheduler), which steps it once for each rank; a call of step() "
+        "in a loop over ranks, optimizers or parameter groups",
+        means="no error at all: each further call counts as an evaluation without progress: "
+        "patience is used up early, and the learning rate falls while the model still learns",
+        text="call step() of the scheduler made at {line!s} once for each evaluation, on all ranks "
+        "with one number; with Accelerate keep it out of prepare()",
+    ),
 }
 
 
@@ -294,6 +305,7 @@ def judge(world: World[Optimizers], expect: Expect) -> Iterator[Found]:
     yield from _unshared(ranks)
     yield from _piled(ranks)
     yield from _elsewhere(ranks)
+    yield from _repeated(ranks)
     yield from _untied(ranks)
 
 
@@ -467,6 +479,22 @@ def _discarded(ranks: Ranks) -> Iterator[Found]:
         confidence=Confidence.LIKELY,
         alternatives=("the script adds them up in tensors of its own before it resets them",),
         fields={"line": str(one.frame or "the begin of a batch")},
+    )
+
+
+def _repeated(ranks: Ranks) -> Iterator[Found]:
+    found = {r: one for r, (_, seen) in ranks.items() if (one := counts_again(seen.held.plateaus))}
+    if not found:
+        return
+    one = next(iter(found.values()))
+    line = str(one.frame) if one.frame else "a place that is not known"
+    yield Found(
+        "plateau-repeats",
+        tuple(ranks[rank][0] for rank in found),
+        saw=f"{one.most} calls of step() at a time, {one.rounds} times · made at {line}",
+        expected="one call for each evaluation",
+        confidence=Confidence.LIKELY,
+        fields={"line": line},
     )
 
 

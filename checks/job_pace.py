@@ -23,17 +23,18 @@ Warns if     a rank waits for its DataLoader in 30 % of its time (in 50 % with a
              as they have CPUs together, and wait for a CPU in a quarter of the time; the payload of
              a collective grows from call to call, to three times its size, or half as much again
              where nearly all of 40 calls carry more than the one before, or so steadily that it
-             must have been a third of it at the first call; objects (all_gather_object and the
-             like) are exchanged in every step, by all ranks at one line, and 30 % of a step passes
-             between the optimizer and the next forward, mostly at that line; a profiler records 100
-             steps; half of the parameters of a model in FSDP or more are gathered in 9 of 10 steps
-             by summon_full_params() or full_tensor(); 9 of 10 blocks of no_sync() have a backward
-             in them and not its forward; the workers of DataLoaders are started again and again, in
-             a quarter of the time; garbage collections take a tenth of a rank's time; torch.compile
-             compiles one function 8 times, in a fifth of it; half of the bytes of gradients that
-             DDP sums, or more, are rows of a table that no sample of the batches has used, and all
-             ranks have a collective open in 30 % of the samples; DDP broadcasts 8 MiB of buffers
-             and twice the bytes of its gradients before every forward
+             must have been a third of it at the first call, or nothing where 16 are known; objects
+             (all_gather_object and the like) are exchanged in every step, by all ranks at one line,
+             and 30 % of a step passes between the optimizer and the next forward, mostly at that
+             line; a profiler records 100 steps; half of the parameters of a model in FSDP or more
+             are gathered in 9 of 10 steps by summon_full_params() or full_tensor(), or as much of
+             their gradients or of averages outside of an optimizer's step; 9 of 10 blocks of
+             no_sync() have a backward in them and not its forward; the workers of DataLoaders are
+             started again and again, in a quarter of the time; garbage collections take a tenth of
+             a rank's time; torch.compile compiles one function 8 times, in a fifth of it; half of
+             the bytes of gradients that DDP sums, or more, are rows of a table that no sample of
+             the batches has used, and all ranks have a collective open in 30 % of the samples; DDP
+             broadcasts 8 MiB of buffers and twice the bytes of its gradients before every forward
 Undecided    fewer than 8 steps or 10 samples; not a rehearsal (preflight rehearse -- CMD)
 Not covered  what a GPU itself takes for its part of a step; whether it waits in NCCL, in steps of
              less than half a second; steps without an optimizer; a rank that is slow at odd times;
@@ -176,6 +177,9 @@ GROWING_CALLS = 8
 ALWAYS, ALWAYS_GROWN, ALWAYS_CALLS = 0.95, 1.5, 40
 """The same where nearly every one of many calls carries more than the one before: it need not have
 grown as much yet, and only to what takes longer than an empty one (SMALL)."""
+FROM_NOTHING, FROM_CALLS = 0.2, 16
+"""The same of fewer calls, as are kept beside many others: each carries as much more than the one
+before as makes the latest one from nothing; by which part of that it may be off."""
 
 OBJECTS, EACH_STEP, SIZES = 0.3, 0.9, 1 << 10
 """Part of a step before the next forward, calls per step, and bytes of the sizes of objects."""
@@ -282,14 +286,15 @@ FINDINGS = {
         explains=("job.pace:rank-slow", "job.balance:step-blocked"),
     ),
     "parameters-gathered": slowing(
-        headline="all parameters of a sharded model are gathered in every step: {seen}",
+        headline="all parameters of a sharded model, or as much, are gathered in every step: "
+        "{seen}",
         cause="averaged weights (EMA) updated inside of FSDP.summon_full_params() or from "
-        "full_tensor(), statistics of whole parameters for a log",
+        "full_tensor(), norms or statistics of whole parameters or gradients for a log",
         means="no error at all: each step sends the model once more, and each rank needs memory "
         "for all of it",
-        text="let each rank update its own shards at {line!s}: the parameters outside of "
-        "summon_full_params(), or to_local() in place of full_tensor(); gather them for a "
-        "checkpoint alone",
+        text="let each rank compute with its own shards at {line!s}: the parameters outside of "
+        "summon_full_params(), to_local() in place of full_tensor(), norms of DTensors by norm() "
+        "and then full_tensor(); gather all for a checkpoint alone",
     ),
     "no-sync-late": slowing(
         headline="no_sync() comes too late to keep gradients from being summed: {seen}",
@@ -460,6 +465,8 @@ def enough(pace: Pace) -> bool:
 
 def judge(world: World[Pace], expect: Expect) -> Iterator[Found]:
     ranks = _ranks(world)
+    needless = tuple(Rank(rank_subject(here, pace.rank), pace) for here, pace in world.each())
+    gathered = list(_gathered(needless))
     starved = [rank for rank in ranks if rank.starved]
     slow = _slow(ranks)
     if starved:
@@ -469,7 +476,7 @@ def judge(world: World[Pace], expect: Expect) -> Iterator[Found]:
         yield _late(slow, [rank for rank in ranks if rank not in slow])
     elif not slow and not starved and (busy := _busy_hosts(ranks) or _busy_on_cpu(ranks)):
         yield _late_on_host(busy, [rank for rank in ranks if rank not in busy])
-    elif ranks and not starved and all(_chatty(rank) for rank in ranks):
+    elif ranks and not starved and not gathered and all(_chatty(rank) for rank in ranks):
         yield _small(ranks)
     if growing := _growing(world):
         yield growing
@@ -477,9 +484,8 @@ def judge(world: World[Pace], expect: Expect) -> Iterator[Found]:
         yield pickled
     pinned = list(_crowded(world))
     yield from pinned or _oversubscribed(world)
-    needless = tuple(Rank(rank_subject(here, pace.rank), pace) for here, pace in world.each())
     yield from _profiled(needless)
-    yield from _gathered(needless)
+    yield from gathered
     yield from _summed_anyway(needless)
     yield from _restarted(needless)
     yield from _recompiled(needless)
@@ -828,19 +834,24 @@ def _zeros(ranks: Sequence[Rank]) -> Iterator[Found]:
 
 
 def _grows(payload: Volume) -> bool:
-    always = payload.rises >= ALWAYS and payload.calls >= ALWAYS_CALLS
+    rises = payload.rises >= ALWAYS
+    always = rises and payload.calls >= ALWAYS_CALLS
     often = payload.rises >= GROWS and payload.calls >= GROWING_CALLS
     grown = payload.early * (ALWAYS_GROWN if always else GROWN)
-    if always and GROWN * _begins(payload) <= payload.late:
+    begins = _begins(payload)
+    if rises and FROM_CALLS <= payload.calls < ALWAYS_CALLS <= payload.all:
+        always = abs(begins) <= FROM_NOTHING * payload.late
+    if always and GROWN * begins <= payload.late:
         grown = 0.0
     least = SMALL if always else GROWN_LEAST
     return (always or often) and max(least, grown) <= payload.late < math.inf
 
 
 def _begins(payload: Volume) -> float:
-    """Bytes of the first call, if it has grown all the time as it has in the latest ones."""
+    """Bytes of the first call, if it has grown all the time as it has in the latest ones; below 0
+    where it has not."""
     each = (payload.late - payload.early) / (payload.calls - payload.calls // 4)
-    return max(0.0, payload.late - each * max(payload.all, payload.calls))
+    return payload.late - each * max(payload.all, payload.calls)
 
 
 def _slow(ranks: Sequence[Rank]) -> tuple[Rank, ...]:

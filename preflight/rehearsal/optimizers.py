@@ -22,7 +22,7 @@ from preflight.domains.job.needless import (
     Table,
     WorkerStarts,
 )
-from preflight.domains.job.optimized import Held, Hooks, Loose, Optimized, Scheduler
+from preflight.domains.job.optimized import Held, Hooks, Loose, Optimized, Plateau, Scheduler
 from preflight.domains.job.optimizer_settings import (
     GroupSettings,
     OptimizerSettings,
@@ -55,6 +55,7 @@ def optimized_of(dump: Mapping[str, Any]) -> Optimized:
         loose=_loose(told.get("loose")),
         hooks=_hooks(told.get("hooks"), told.get("most")),
         schedulers=tuple(_schedulers(told.get("schedulers"))),
+        plateaus=tuple(_plateaus(told.get("plateaus"))),
     )
 
 
@@ -97,6 +98,15 @@ def _schedulers(told: object) -> Iterator[Scheduler]:
                 0 <= counts < MOST and 0 <= idle < MOST
             ):
                 yield Scheduler(frame_from_json(frame), frame_from_json(instead), counts, idle)
+
+
+def _plateaus(told: object) -> Iterator[Plateau]:
+    for entry in told[:SCHEDULERS] if isinstance(told, list) else ():
+        match entry:
+            case [frame, int(rounds), int(least), int(most)] if (
+                0 < rounds < MOST and 0 < least <= most < MOST
+            ):
+                yield Plateau(frame_from_json(frame), rounds, least, most)
 
 
 def settings_of(dump: Mapping[str, Any]) -> tuple[OptimizerSettings, ...]:

@@ -14,7 +14,7 @@ from preflight.checks import job_optimizer
 from preflight.checks.job_optimizer import Optimizers, kept_of
 from preflight.domains.job.clipping import Clip, Clipping
 from preflight.domains.job.discarded import Discarded
-from preflight.domains.job.optimized import Held, Hooks, Loose, Optimized, Scheduler
+from preflight.domains.job.optimized import Held, Hooks, Loose, Optimized, Plateau, Scheduler
 from preflight.domains.job.optimizer_settings import (
     GroupSettings,
     OptimizerSettings,
@@ -146,6 +146,11 @@ CASES = (
                 "hooks-pile-up",
             ),
             ("a scheduler that was left", Optimized(schedulers=(LEFT,)), "scheduler-elsewhere"),
+            (
+                "two evaluations, four times each",
+                Optimized(plateaus=(Plateau(LINE, 2, 4, 4),)),
+                "plateau-repeats",
+            ),
         )
     ),
     *(
@@ -155,6 +160,9 @@ CASES = (
             ("a loss that is not used", Optimized(ghosts=(OLD,))),
             ("for a few steps", Optimized(hidden=(replace(HIDDEN, until=8),))),
             ("a scheduler for one step more", Optimized(schedulers=(replace(LEFT, counts=1),))),
+            ("each once", Optimized(plateaus=(Plateau(LINE, 9, 1, 1),))),
+            ("now and then twice", Optimized(plateaus=(Plateau(LINE, 9, 1, 2),))),
+            ("one evaluation alone", Optimized(plateaus=(Plateau(LINE, 1, 2, 2),))),
             ("averaged by hand", BESIDE),
         )
     ),

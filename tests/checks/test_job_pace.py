@@ -245,6 +245,8 @@ HEALTHY = (
     Case("grows to twice as much", growing(late=2.2e6)),
     Case("to 60 KiB in each of 90 calls", growing(calls=90, rises=1.0, early=1e3, late=6e4)),
     Case("by a third, in each of 60 calls", growing(calls=60, rises=1.0, late=1.5e6)),
+    Case("of a sorted part", growing(calls=22, rises=1.0, early=1e5, late=1.5e5, all=180)),
+    Case("21 that rise, of 30", growing(calls=21, rises=1.0, early=4e5, late=6.4e5, all=30)),
     Case("sizes not known", ranks(pace(collectives=400, size=0, waiting=0.5))),
     Case(
         "60 that take 0.1 s each",
@@ -392,6 +394,12 @@ CASES = (
         WARN,
     ),
     Case("to 90 KiB", growing(calls=90, rises=1.0, early=1e3, late=9e4), "payload-grows", WARN),
+    Case(
+        "a metric of all steps, of whose calls few are kept",
+        growing(calls=22, rises=1.0, early=494592, late=546816, all=180),
+        "payload-grows",
+        WARN,
+    ),
     Case("a list that is sent whole", growing(), "payload-grows", WARN, subject="n1 · rank 0"),
     *(
         Case(name, ranks(*[pickles(**more)] * 2), "objects-in-step", WARN, subject="n1 · rank 0")

@@ -344,6 +344,17 @@ FAULTS = (
         for how in ways
     ),
     *(
+        warned(
+            *("plateau_repeats", "plateau-repeats", 0, 1),
+            check=OPTIMIZER,
+            args=(how,),
+            word=how,
+            launcher=SHELL,
+            needs=needs,
+        )
+        for how, needs in (("each", ""), ("prepared", "accelerate"))
+    ),
+    *(
         warned("deals_data", code, 0, 1, check=BALANCE, args=(how,), word=how, launcher=SHELL)
         for how, code in (("same", "shards-unused"), ("order", "order-repeats"))
     ),
@@ -823,6 +834,7 @@ FAULTS = (
             ("left", "profiler-on", (0,), ""),
             ("summons", "parameters-gathered", (0, 1), FSDP2_ON_CPU),
             ("tensors", "parameters-gathered", (0, 1), FSDP2_ON_CPU),
+            ("gradients", "parameters-gathered", (0, 1), FSDP2_ON_CPU),
             ("backward", "no-sync-late", (0, 1), ""),
             ("workers", "workers-restarted", (0, 1), ""),
             ("lists", "recompiled", (0, 1), ""),
@@ -1017,7 +1029,7 @@ HEALTHY = (
     ),
     *(
         Row("needless_work", args=(how,), word=how, launcher=SHELL, needs=FSDP2_ON_CPU)
-        for how in ("seldom", "gradients", "scale")
+        for how in ("seldom", "norms", "optimizer", "scale")
     ),
     Row("games_shared", args=("window", "labels"), word="labels-window", launcher=SHELL),
     *(Row("threads_many", args=(how,), word=how) for how in ("one", "waits")),
@@ -1173,6 +1185,8 @@ HEALTHY = (
     ),
     Row("lightning_ddp", launcher=PYTHON, needs="lightning"),
     Row("lightning_ddp", word="torchrun", needs="lightning"),
+    Row("plateau_repeats", args=("mean",), word="mean", launcher=SHELL),
+    Row("plateau_repeats", args=("kept",), word="kept", launcher=SHELL, needs="accelerate"),
     Row("lightning_slow", args=("model",), word="model", launcher=PYTHON, needs="lightning"),
     Row("accelerate_ddp", launcher=ACCELERATE, needs="accelerate"),
 )
@@ -1264,6 +1278,7 @@ AT_LENGTH = frozenset(
         *("ragged", "pipeline", "overlap", "forgives", "single", "own_hook"),
         *("lightning_waits", "lightning_barrier", "lightning_uneven", "lightning_ddp-torchrun"),
         *(f"lightning_slow-{how}" for how in ("dataset", "hook", "model")),
+        *(f"plateau_repeats-{how}" for how in ("each", "mean", "kept")),
         *("accelerate_raised", "accelerate_ragged", "accelerate_saves"),
         *("replica_loaded", "replica_no_sync", "replica_rates", "replica_by_hand", "model_sizes"),
         *("accumulation_shifted-flag", "replica_unfrozen-never", "replica_unfrozen-wrapped-again"),
@@ -1287,7 +1302,8 @@ AT_LENGTH = frozenset(
         *("learns_nothing-another", "learns_nothing-small", "deals_data-same", "left_thread"),
         *("second_phase-again", "keys_prefixed-cut", "left_thread-stopped"),
         *(f"needless_work-{how}" for how in ("left", "summons", "tensors", "two", "schedule")),
-        *(f"needless_work-{how}" for how in ("both", "apart", "last", "seldom", "gradients")),
+        *(f"needless_work-{how}" for how in ("both", "apart", "last", "seldom", "norms")),
+        *(f"needless_work-{how}" for how in ("gradients", "optimizer")),
         *(f"needless_work-{how}" for how in ("persistent", "long", "turns")),
         *("needless_work-scale", "needless_work-workers"),
         *(f"address_replaced-{how}" for how in ("own", "one", "default", "same", "listens")),

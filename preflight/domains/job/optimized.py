@@ -18,6 +18,8 @@ LOOKS = 4
 """Pairs of looks, one after the other, between which hooks were added each time."""
 BEYOND = 2
 """Counts of a scheduler after the last step of its optimizer: one may belong to that."""
+ROUNDS = 2
+"""Evaluations of which a scheduler got the number more than once each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,17 @@ class Scheduler:
 
 
 @dataclass(frozen=True, slots=True)
+class Plateau:
+    """A ReduceLROnPlateau. frame: the line that makes it; rounds: how often it got numbers between
+    two steps of its optimizer; least, most: how many of them at a time."""
+
+    frame: Frame | None
+    rounds: int
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
 class Optimized:
     """Of one rank.
 
@@ -86,6 +99,7 @@ class Optimized:
     loose: Loose | None = None
     hooks: Hooks = Hooks()
     schedulers: tuple[Scheduler, ...] = ()
+    plateaus: tuple[Plateau, ...] = ()
 
 
 def lasting(found: Sequence[Held]) -> tuple[Held, ...]:
@@ -133,6 +147,12 @@ def outdated(schedulers: Sequence[Scheduler]) -> Scheduler | None:
     """The first one whose optimizer has made no steps for long."""
     long = (one for one in schedulers if one.counts >= BEYOND and one.idle >= ENOUGH)
     return next(long, None)
+
+
+def counts_again(plateaus: Sequence[Plateau]) -> Plateau | None:
+    """The first one that gets each number as many times, and more than once."""
+    found = (one for one in plateaus if one.rounds >= ROUNDS and 1 < one.least == one.most)
+    return next(found, None)
 
 
 def unshared(found: Mapping[int, Loose]) -> Drift | None:

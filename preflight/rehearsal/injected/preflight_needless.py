@@ -35,7 +35,8 @@ class Needless:
     running   profiler -> the step since which it runs, and the user's line that has started it
     profiled  of the one that ran longest: its first step, how many, and that line
     gathered  line -> steps in which it gathered: the first, the latest, how many, how many numbers
-    pointers  where the numbers of parameters lie that are sharded; whole: how many these have
+    pointers  where the numbers of parameters lie that are sharded; shapes: of these; whole: how
+              many numbers they have
     forwards  DDP -> how many there were, and whether the latest one has its gradients summed
     late      blocks of no_sync() with a backward in them of such a forward before it
     right     blocks with a forward
@@ -52,7 +53,7 @@ class Needless:
 
     model, place, shown = {}, None, None  # of preflight_model.py, and two of the responder
     running, profiled = {}, [0, 0, None]
-    gathered, pointers, whole = {}, frozenset(), 0
+    gathered, pointers, shapes, whole = {}, frozenset(), frozenset(), 0
     forwards, late, right, line = {}, 0, 0, None
     starts, starting = [0, 0.0, None, 0.0, None], (None, 0.0)
     garbage, garbage_at, collects = [0, 0.0, 0.0, None], {}, 0.0
@@ -62,7 +63,8 @@ class Needless:
 def begin():
     """A child by fork has done nothing yet."""
     Needless.running, Needless.profiled = {}, [0, 0, None]
-    Needless.gathered, Needless.pointers, Needless.whole = {}, frozenset(), 0
+    Needless.gathered, Needless.whole = {}, 0
+    Needless.pointers = Needless.shapes = frozenset()
     Needless.forwards, Needless.late, Needless.right, Needless.line = {}, 0, 0, None
     Needless.starts, Needless.starting = [0, 0.0, None, 0.0, None], (None, 0.0)
     Needless.garbage, Needless.garbage_at, Needless.tables = [0, 0.0, 0.0, None], {}, {}
@@ -141,19 +143,31 @@ def follow_fsdp(module, unless_compiled):
 
 
 def follow_shards(module, unless_compiled):
-    """The same of DTensors, of which the parameters count, not their gradients."""
+    """The same of DTensors: of parameters, and of what has the shape of one, as its gradient or an
+    average. An optimizer may need those whole, as Muon does."""
     kind = module.DTensor
     original = kind.full_tensor
 
     def noting(self, *args, **kwargs):
         try:
-            if self._local_tensor.data_ptr() in Needless.pointers:
+            own = self._local_tensor.data_ptr() in Needless.pointers
+            if own or (tuple(self.shape) in Needless.shapes and not in_optimizer()):
                 gather(self.numel())
         except Exception:
             pass
         return original(self, *args, **kwargs)
 
     kind.full_tensor = unless_compiled(noting, original)
+
+
+def in_optimizer():
+    """Whether this is called by the step of an optimizer."""
+    optimizer, frame = sys.modules["torch"].optim.Optimizer, sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "step" and isinstance(frame.f_locals.get("self"), optimizer):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def gather(numbers):
@@ -177,6 +191,7 @@ def steps(optimizer, done):
     many = [p for group in optimizer.param_groups for p in group["params"]][:NUMBERS]
     shards = [p for p in many if hasattr(p, "_local_tensor")]
     Needless.pointers = frozenset(p._local_tensor.data_ptr() for p in shards)
+    Needless.shapes = frozenset(tuple(p.shape) for p in shards)
     Needless.whole = sum(p.numel() for p in shards)
 
 

@@ -69,18 +69,26 @@ class Followed:
     """A scheduler, with the user's line that makes it. epochs: its count when its optimizer made
     its last step; others: of those that have the same parameters, by id, the learning rates; idle:
     steps of these since; `varied`: whether their rates changed; drives: it has the very groups of
-    an optimizer that steps; instead: the line that makes another one."""
+    an optimizer that steps; instead: the line that makes another one.
+
+    given    numbers that it got since its optimizer made a step, of a ReduceLROnPlateau
+    rounds   how often it got any between two steps, and the fewest and the most of them"""
 
     def __init__(self, scheduler, optimizer, frame):
         self.scheduler, self.optimizer = weakref.ref(scheduler), weakref.ref(optimizer)
         self.frame, self.epochs, self.idle, self.advanced = frame, 0, 0, 0
         self.others, self.varied, self.drives, self.instead = {}, False, False, None
+        self.given, self.rounds = 0, [0, 0, 0]
 
     def stepped(self, optimizer):
         scheduler = self.scheduler()
         if scheduler is not None and scheduler.optimizer is optimizer:
             self.epochs, self.idle, self.advanced = scheduler.last_epoch, 0, 0
             self.others, self.varied = {}, False
+            if self.given:
+                times, least, most = self.rounds
+                least = min(least, self.given) if times else self.given
+                self.rounds, self.given = [times + 1, least, max(most, self.given)], 0
         elif id(optimizer) in self.others:
             self.idle += 1
 
@@ -100,6 +108,19 @@ class Followed:
             if any(id(parameter) in mine for parameter in known.parameters()):
                 self.instead, rates = known.frame, known.rates()
                 self.varied = self.varied or self.others.setdefault(id(other), rates) != rates
+
+
+def counting(original):
+    @functools.wraps(original)
+    def step(self, *args, **kwargs):
+        try:
+            for followed in Optimized.schedulers:
+                followed.given += followed.scheduler() is self
+        except Exception:
+            pass
+        return original(self, *args, **kwargs)
+
+    return step
 
 
 class Loose:
@@ -133,6 +154,7 @@ def follow_schedulers(module, place):
     the other's."""
     for kind in (module.LRScheduler, module.ReduceLROnPlateau):
         kind.__init__ = noting_scheduler(kind.__init__, place)
+    module.ReduceLROnPlateau.step = counting(module.ReduceLROnPlateau.step)
 
 
 def noting_scheduler(original, place):
@@ -400,4 +422,5 @@ def told():
             for one in Optimized.schedulers
             if one.idle and not one.varied and not one.drives
         ],
+        "plateaus": [[one.frame, *one.rounds] for one in Optimized.schedulers if one.rounds[0]],
     }

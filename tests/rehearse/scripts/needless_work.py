@@ -1,11 +1,11 @@
 """What is paid for in each step without need. A profiler is `left` running on rank 0; healthy: with
-a `schedule`. Averaged weights take all parameters of a sharded model: `summons`, or `tensors`;
-healthy: every few steps (`seldom`), gradients of all ranks (`gradients`), one number of a parameter
-(`scale`). no_sync() is around the `backward` alone, or around that of `two` losses; healthy: around
-`both`, the forward and the backward in blocks of their own (`apart`), the `last`. Short epochs,
-each with `workers` of its own, that take a while to start; healthy: `persistent` ones, `long`
-epochs. A compiled function for which a list is another one each time (`lists`); healthy: two of
-them, in turn (`turns`)"""
+a `schedule`. Averaged weights take all parameters of a sharded model: `summons`, or `tensors`; so
+do norms of its `gradients`; healthy: every few steps (`seldom`), `norms` of shards, an `optimizer`
+that needs gradients whole, one number of a parameter (`scale`). no_sync() is around the `backward`
+alone, or around that of `two` losses; healthy: around `both`, the forward and the backward in
+blocks of their own (`apart`), the `last`. Short epochs, each with `workers` of its own, that take a
+while to start; healthy: `persistent` ones, `long` epochs. A compiled function for which a list is
+another one each time (`lists`); healthy: two of them, in turn (`turns`)"""
 
 import sys
 import time
@@ -72,6 +72,16 @@ class Average:
             mine.lerp_(new.detach().full_tensor(), 0.1)  # <- or here
 
 
+class Signs(torch.optim.SGD):
+    """It scales each gradient by all of it."""
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:
+        for parameter in self.param_groups[0]["params"]:
+            parameter.grad.div_(parameter.grad.full_tensor().abs().max())
+        super().step(closure)
+
+
 def averaged() -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
@@ -83,11 +93,14 @@ def averaged() -> None:
         model = FullyShardedDataParallel(model, use_orig_params=True, device_id=cpu)
     else:
         fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    kind = Signs if HOW == "optimizer" else torch.optim.SGD
+    optimizer = kind(model.parameters(), lr=0.01)
     for step in range(60):
         model(torch.randn(4, 16)).square().mean().backward()
         if HOW == "gradients":
-            _ = [p.grad.full_tensor().norm() for p in model.parameters()]
+            _ = [p.grad.full_tensor().norm() for p in model.parameters()]  # <- or here
+        if HOW == "norms":
+            _ = [p.grad.norm().full_tensor() for p in model.parameters()]
         if HOW == "scale":
             model[2].bias.full_tensor().max().item()
         optimizer.step()
@@ -196,7 +209,7 @@ if __name__ == "__main__":
     dist.init_process_group("gloo")
     if HOW in ("left", "schedule"):
         profiled()
-    elif HOW in ("summons", "tensors", "seldom", "gradients", "scale"):
+    elif HOW in ("summons", "tensors", "gradients", "seldom", "norms", "optimizer", "scale"):
         averaged()
     elif HOW in ("workers", "persistent", "long"):
         read()

@@ -18,7 +18,7 @@ from preflight.domains.job.needless import (
     Table,
     WorkerStarts,
 )
-from preflight.domains.job.optimized import Held, Hooks, Optimized, Scheduler
+from preflight.domains.job.optimized import Held, Hooks, Optimized, Plateau, Scheduler
 from preflight.domains.job.optimizer_settings import (
     GroupSettings,
     OptimizerSettings,
@@ -57,6 +57,7 @@ TOLD = {
     "hooks": [[0, 1], [1, 2], [-1, 2], ["x", 1]],
     "most": [2, "forward hook", "body", LINE],
     "schedulers": [[LINE, None, 4, 20], [LINE, None, -1, 20], 3],
+    "plateaus": [[LINE, 3, 2, 4], [LINE, 3, 4, 2], [LINE, 0, 0, 0], "x"],
 }
 
 
@@ -69,6 +70,7 @@ def test_they_are_read() -> None:
     assert [(look.step, look.sums) for look in found.loose.checks] == [(0, (1.0,)), (1, (None,))]
     assert found.hooks == Hooks(((0, 1), (1, 2)), 2, "forward hook", "body", HERE)
     assert found.schedulers == (Scheduler(HERE, None, 4, 20),)
+    assert found.plateaus == (Plateau(HERE, 3, 2, 4),)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,7 @@ def test_they_are_read() -> None:
         None,
         3,
         [],
-        {"hidden": 3, "loose": [], "hooks": {}, "most": "x", "schedulers": [[]]},
+        {"hidden": 3, "loose": [], "hooks": {}, "most": "x", "schedulers": [[]], "plateaus": {}},
         {"loose": {"names": ["a", "b"], "shapes": ["[]"]}, "steps": -1},
         {"hidden": [["x", "[2]", None, 0, MOST]], "hooks": [[0, MOST]], "most": [MOST, "", "", 0]},
     ],

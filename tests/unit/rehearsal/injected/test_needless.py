@@ -108,6 +108,7 @@ class Torch:
     Tensor, strided, no_grad = Grad, "strided", staticmethod(switched)
     utils = SimpleNamespace(_python_dispatch=SimpleNamespace())
     _C = SimpleNamespace(DisableTorchFunction=switched)
+    optim = SimpleNamespace(Optimizer=type("Optimizer", (), {}))
     cuda = SimpleNamespace(
         is_initialized=lambda: Torch.capturing, is_current_stream_capturing=lambda: True
     )
@@ -252,31 +253,42 @@ def test_parameters_that_are_gathered(job: Job, monkeypatch: pytest.MonkeyPatch)
             return "all"
 
     class DTensor:
-        def __init__(self, at: int) -> None:
+        def __init__(self, at: int, numbers: int = 8) -> None:
             self._local_tensor = SimpleNamespace(data_ptr=lambda: at)
+            self.shape = (numbers,)
 
         def numel(self) -> int:
-            return 8
+            return self.shape[0]
 
         def full_tensor(self) -> str:
             return "all"
 
     needless.follow_fsdp(SimpleNamespace(FullyShardedDataParallel=Fsdp), unless_compiled)
     needless.follow_shards(SimpleNamespace(DTensor=DTensor), unless_compiled)
-    weight, gradient = DTensor(1), DTensor(2)
+
+    class Muon(Torch.optim.Optimizer):  # type: ignore[misc,name-defined]
+        """It needs gradients whole. A parameter may be had there as it may anywhere."""
+
+        def step(self) -> None:
+            gradient.full_tensor()
+
+    weight, gradient, norm = DTensor(1), DTensor(2), DTensor(3, 1)
     optimizer = SimpleNamespace(param_groups=[{"params": [weight]}])
     assert weight.full_tensor() == "all"
     assert needless.told()["gathered"] == []  # nobody has looked at an optimizer yet
     needless.steps(optimizer, 0)
     for step in (1, 2, 2):
         job.counts.steps = step
-        assert (weight.full_tensor(), gradient.full_tensor()) == ("all", "all")
+        assert (weight.full_tensor(), norm.full_tensor()) == ("all", "all")
+        Muon().step()
     told = needless.told()
     assert (told["gathered"], told["whole"]) == ([[LINE, 1, 2, 2, 24]], 8)
+    assert gradient.full_tensor() == "all"
+    assert needless.told()["gathered"] == [[LINE, 1, 2, 2, 32]]
     assert Fsdp.summon_full_params(Fsdp(root=False)) == "all"
     job.counts.steps = 3
     assert Fsdp.summon_full_params(Fsdp(root=True)) == "all"
-    assert needless.told()["gathered"] == [[LINE, 1, 3, 3, 24]]
+    assert needless.told()["gathered"] == [[LINE, 1, 3, 3, 32]]
 
 
 def test_rows_of_large_tables(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

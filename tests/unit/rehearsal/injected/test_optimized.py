@@ -117,6 +117,27 @@ def test_counts_of_a_scheduler_after_the_last_step_of_its_optimizer() -> None:
     assert (job.followed.idle, job.followed.advanced) == (0, 1)
 
 
+def test_numbers_that_a_scheduler_gets_between_two_steps_of_its_optimizer() -> None:
+    job = Scheduling()
+    module = SimpleNamespace(
+        LRScheduler=type("LRScheduler", (), {}), ReduceLROnPlateau=type("Plateau", (Scheduler,), {})
+    )
+    module.LRScheduler.__init__ = lambda self, optimizer: None
+    module.ReduceLROnPlateau.step = lambda self, number: number
+    optimized.follow_schedulers(module, lambda: HERE)
+    scheduler = module.ReduceLROnPlateau(job.own)
+    job.followed = next(
+        one for one in optimized.Optimized.schedulers if one.scheduler() is scheduler
+    )
+    assert "plateaus" in optimized.told()
+    for times in (2, 0, 3):
+        assert [scheduler.step(number) for number in range(times)] == list(range(times))
+        job.steps(job.other)
+        job.steps(job.own)
+    scheduler.step(0.5)  # no step follows
+    assert optimized.told()["plateaus"] == [[HERE, 2, 2, 3]]
+
+
 def test_a_rate_that_is_set_by_hand_or_by_shared_groups() -> None:
     job = Scheduling()
     job.steps(job.other, 3)
