@@ -17,17 +17,18 @@ Warns if     a rank has a quarter more samples per batch than most, or as many s
              their parts of one dataset from different orders of it, or of datasets of which each
              has samples that another one lacks; some shards are loaded by no rank, samples are
              divided among the ranks twice, or all ranks give DDP the same inputs in all steps that
-             are looked at, or draw the same random numbers for different samples; a rank has a
-             quarter of the labels of the others or less, in 8 of 10 steps, and no number is
-             exchanged in each step; three training epochs have the same shuffle order; a rank has
-             30 % and 1 GiB more on its GPU than most, and half of the GPU's memory; a loaded GPU's
-             SM clock is a fifth below that of at least two others of its model; in 30 % of the
-             looks a rank waits for its GPU (.item(), .cpu(), float(loss), `if loss > y`,
-             synchronize(), a tensor that is printed), which idles in 20 % of the time; on the CPU,
-             every rank spends 40 % of its usual step and 30 ms in own code between backward and the
-             next forward, but for the optimizer and the DataLoader; every rank begins a new pass
-             over its DataLoader for each batch, which starts its workers again or gives the same
-             batch
+             are looked at, or have the same integers (labels) and different other numbers in
+             batches that torch's own samplers drew, or draw the same random numbers for different
+             samples; a rank has a quarter of the labels of the others or less, in 8 of 10 steps,
+             and no number is exchanged in each step; three training epochs have the same shuffle
+             order; a rank has 30 % and 1 GiB more on its GPU than most, and half of the GPU's
+             memory; a loaded GPU's SM clock is a fifth below that of at least two others of its
+             model; in 30 % of the looks a rank waits for its GPU (.item(), .cpu(), float(loss),
+             `if loss > y`, synchronize(), a tensor that is printed), which idles in 20 % of the
+             time; on the CPU, every rank spends 40 % of its usual step and 30 ms in own code
+             between backward and the next forward, but for the optimizer and the DataLoader; every
+             rank begins a new pass over its DataLoader for each batch, which starts its workers
+             again or gives the same batch
 Undecided    fewer than 8 batches; not a rehearsal (preflight rehearse -- CMD)
 Not covered  data of no DataLoader, but for its amount where DDP or FSDP gets it; samplers of other
              classes; random numbers of NumPy or of a generator of the script's own, and what the
@@ -62,6 +63,7 @@ from preflight.domains.job.shared_data import (
     missed,
     repeated,
     same_inputs,
+    same_labels,
     shared_twice,
     taken,
     told_apart,
@@ -108,6 +110,11 @@ BLOCKED, BLOCKED_LEAST = 0.4, 0.03
 PASSES = 0.9
 """Passes over a DataLoader for each batch that it gave, from which they are of one batch each."""
 DRAWS = frozenset({"RandomSampler", "WeightedRandomSampler"})
+SAMPLERS = frozenset({"RandomSampler", "SequentialSampler", "_InfiniteConstantSampler"})
+"""How torch calls what draws samples where a script passes no sampler; the last one is that of an
+IterableDataset."""
+WHOLE = 0.9
+"""Part of a batch that goes into the model, from which on it is all of it."""
 """Samplers of torch's of which each pass begins with another batch."""
 MOST = 128
 """Ranks in the report, and those of a job of which each step is drawn."""
@@ -205,8 +212,8 @@ FINDINGS = {
         headline="all ranks compute with the same batches: {seen}",
         cause="a DataLoader without a DistributedSampler and with the same seed on all ranks, an "
         "IterableDataset that each rank reads whole, a sampler that does not know of ranks",
-        means="no error at all: all ranks have the same gradients, and the job learns as one of "
-        "them alone would, in the same time",
+        means="no error at all: all ranks learn from the same samples, and the job as one of them "
+        "alone would, in the same time",
         text="give each rank its own part of the data at {line!s}: a DistributedSampler, in an "
         "IterableDataset every world_size-th sample from get_rank() on",
         status=Status.WARN,
@@ -550,21 +557,38 @@ def _once(found: SharedTwice) -> str:
 
 def _same(ranks: Sequence[Rank]) -> Iterator[Found]:
     """Of all ranks of the job, with a model in DDP and batches of a DataLoader."""
-    known = {work.rank: work.parts.marks for _, work in ranks if work.rank is not None}
+    known = {work.rank: work.parts for _, work in ranks if work.rank is not None}
     whole = all(work.shared and work.world == len(known) for _, work in ranks)
-    if not whole or len(known) < 2 or not (steps := same_inputs(known)):
+    if not whole or len(known) < 2:
+        return
+    steps = same_inputs({rank: parts.marks for rank, parts in known.items()})
+    seen = f"equal inputs of DDP in all {steps} steps that were looked at"
+    if not steps and all(_takes_all(work) for _, work in ranks):
+        steps = same_labels({rank: parts.contents for rank, parts in known.items()})
+        seen = f"equal labels in all {steps} steps that were looked at, with other numbers beside "
+        seen += "them, as where each rank augments the same samples for itself"
+    if not steps:
         return
     loader = next((work.data for _, work in ranks if work.data is not None), None)
     line = str(loader.frame) if loader is not None and loader.frame else "the loop"
     yield Found(
         "inputs-same",
         tuple(subject for subject, _ in ranks),
-        saw=f"equal inputs of DDP in all {steps} steps that were looked at · iterated at {line}",
+        saw=f"{seen} · iterated at {line}",
         expected="other batches on each rank",
         confidence=Confidence.LIKELY,
         alternatives=("a test of speed alone, for which all ranks make up the same data",),
         fields={"line": line},
     )
+
+
+def _takes_all(work: Work) -> bool:
+    """Whether a rank trains on whole batches of a DataLoader that draws its samples in one of
+    torch's ways: another sampler may give the ranks the same classes, or views of one sample."""
+    sampler = work.data.sampler if work.data is not None else ""
+    parts = work.parts
+    whole = parts.inputs.size * parts.batches >= WHOLE * parts.samples > 0
+    return sampler in SAMPLERS and whole
 
 
 def _averaged(ranks: Sequence[Rank]) -> dict[int, Work]:

@@ -228,6 +228,7 @@ def parts_of(dump: Mapping[str, Any]) -> StepParts:
         ),
         threads=min(count_of(told, "threads"), THREADS),
         labels=tuple(_labels(told.get("labels"))),
+        contents=tuple(_contents(told.get("contents"))),
         draws=tuple(_draws(dump.get("draws"))),
     )
 
@@ -255,6 +256,15 @@ def _labels(told: object) -> Iterator[Labels]:
                 0 <= step < LARGEST and 0 <= counted <= of < LARGEST
             ):
                 yield Labels(step, counted, of)
+
+
+def _contents(told: object) -> Iterator[tuple[int, int, int]]:
+    for entry in told[:CHECKS] if isinstance(told, list) else ():
+        match entry:
+            case [int(step), int(whole), int(rest)] if (
+                min(step, whole, rest) >= 0 and max(step, whole, rest) < LARGEST
+            ):
+                yield step, whole, rest
 
 
 def _draws(told: object) -> Iterator[Draw]:

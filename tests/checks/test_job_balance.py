@@ -16,7 +16,7 @@ from preflight.domains.job.gpu_use import GpuUse
 from preflight.domains.job.labels import Labels
 from preflight.domains.job.record import Loader
 from preflight.domains.job.shared_data import Dealt, Samples, Sharer, Shares
-from preflight.domains.job.step_parts import StepPart, StepParts, Timed
+from preflight.domains.job.step_parts import BatchAmount, StepPart, StepParts, Timed
 from preflight.model import Cause, Missing, Node, Status, Topology
 
 conforms(job_balance)
@@ -140,6 +140,30 @@ def feeds(
     return ranks(*(replace(given, parts=replace(ONE.parts, marks=each)) for each in marks))
 
 
+def varied(
+    *contents: tuple[tuple[int, int, int], ...],
+    sampler: str = "RandomSampler",
+    part: int = 1,
+    world: int = 2,
+) -> dict[str, Work]:
+    """What its DataLoader gives each rank, which puts one in `part` of the samples into its
+    model."""
+    loader = Loader(sampler=sampler, frame=LOOP)
+    given = replace(ONE, shared=True, world=world, data=loader)
+    whole = given.parts
+    inputs = BatchAmount(whole.batches, whole.samples // part)
+    return ranks(
+        *(
+            replace(given, parts=replace(whole, contents=each, inputs=inputs, marks=marks))
+            for each, marks in zip(contents, (MARKS, OTHER_MARKS), strict=True)
+        )
+    )
+
+
+OTHER_MARKS = tuple((step, mark + 1) for step, mark in MARKS)
+VARIED = tuple((step, label, 7 * label) for step, label in MARKS)
+VARIED_TOO = tuple((step, label, 9 * label) for step, label, _ in VARIED)
+OTHER_LABELS = tuple((step, label + 1, 9 * label) for step, label, _ in VARIED)
 SAMPLER = Sharer("DistributedSampler", 2, 0)
 WRAPPED = Shares(LOOP, True, (Sharer("BatchSamplerShard", 2, 0), SAMPLER))
 
@@ -229,6 +253,31 @@ CASES = (
         topology=FOUR,
     ),
     Case("one dataset on all", feeds(MARKS, MARKS), "inputs-same", WARN, topology=TWO),
+    Case(
+        "the same labels, augmented by each rank",
+        varied(VARIED, VARIED_TOO),
+        "inputs-same",
+        WARN,
+        topology=TWO,
+    ),
+    Case(
+        "an iterable dataset",
+        varied(VARIED, VARIED_TOO, sampler="_InfiniteConstantSampler"),
+        "inputs-same",
+        WARN,
+        topology=TWO,
+    ),
+    Case("a sampler of its own", varied(VARIED, VARIED_TOO, sampler="Episodes"), topology=TWO),
+    Case("its part of each batch", varied(VARIED, VARIED_TOO, part=2), topology=TWO),
+    Case("other labels", varied(VARIED, OTHER_LABELS), topology=TWO),
+    Case("the same batch, of which each takes a part", varied(VARIED, VARIED), topology=TWO),
+    Case("one of few ranks", varied(VARIED, VARIED_TOO, world=4), topology=TWO),
+    Case("labels of few steps", varied(VARIED[:5], VARIED_TOO[:5]), topology=TWO),
+    Case(
+        "one label in all steps",
+        varied(*(tuple((s, 3, rest) for s, _, rest in one) for one in (VARIED, VARIED_TOO))),
+        topology=TWO,
+    ),
     Case("other batches", feeds(MARKS, tuple((s, m + 1) for s, m in MARKS)), topology=TWO),
     Case("one batch in all steps", feeds(ONE_BATCH, ONE_BATCH), topology=TWO),
     Case("too few steps", feeds(MARKS[:5], MARKS[:5]), topology=TWO),

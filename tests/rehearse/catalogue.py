@@ -386,7 +386,7 @@ FAULTS = (
             word=how,
             launcher=SHELL,
         )
-        for how in ("seeded", "stream")
+        for how in ("seeded", "stream", "varied")
     ),
     # a backend that is not there, or that nobody told the ranks about
     gone("backend_absent", "backend-unavailable", 0, 1, check=BACKEND, args=("nccl",), word="nccl"),
@@ -1015,7 +1015,7 @@ HEALTHY = (
     Row("shares_twice", 4, ("nodes",), word="nodes", launcher=SHELL),
     *(
         Row("same_batches", args=(how,), word=how, launcher=SHELL, may_warn=("sampler-missing",))
-        for how in ("own", "sliced", "single", "split", "parts")
+        for how in ("own", "sliced", "single", "split", "parts", "shifted", "classes")
     ),
     Row("left_thread", args=("stopped",), launcher=SHELL, word="stopped"),
     Row("games_shared", args=("new",), launcher=SHELL, word="new"),
@@ -1339,7 +1339,7 @@ AT_LENGTH = frozenset(
         *("trains_apart-wrapped", "trains_apart-experts", "hooks_added-gradient"),
         *("hooks_added-seldom", "hooks_added-once", "scheduler_left-wrapped"),
         *("same_batches-stream", "same_batches-own", "same_batches-single", "same_batches-split"),
-        "same_batches-parts",
+        *("same_batches-parts", "same_batches-shifted", "same_batches-classes"),
         *("scheduler_left-again", "scheduler_left-both"),
         *(f"settings_apart-{how}" for how in ("progress", "decay", "group", "agreed", "groups")),
         *("settings_apart-length", "settings_apart-late"),

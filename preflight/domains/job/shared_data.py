@@ -238,6 +238,16 @@ def same_inputs(found: Mapping[int, Sequence[tuple[int, int]]]) -> int:
     return len(steps) if alike and len(steps) >= SAME and 2 * kinds >= len(steps) else 0
 
 
+def same_labels(found: Mapping[int, Sequence[tuple[int, int, int]]]) -> int:
+    """In how many of these steps the batches of all ranks had the same integers, and each other
+    numbers beside them, as where each rank augments the same samples for itself; 0 as above."""
+    rest = [{step: rest for step, _, rest in looks} for looks in found.values()]
+    steps = set(rest[0]).intersection(*rest) if rest else set()
+    apart = all(len({numbers[step] for numbers in rest}) == len(rest) for step in steps)
+    whole = {rank: [(step, one) for step, one, _ in looks] for rank, looks in found.items()}
+    return same_inputs(whole) if apart else 0
+
+
 def missed(dealt: Mapping[int, Dealt]) -> float:
     """Part of the dataset that no rank takes, where their orders have nothing to do with each
     other: of two ranks a quarter."""

@@ -97,7 +97,8 @@ class StepParts:
     latest one's first tensor. marks: steps, each with a number that is equal for equal inputs of
     DDP's forward. inputs: what the forward of DDP or FSDP gets, wherever it comes from. threads:
     with how many torch computes an operation on the CPU; 0 where that is not known. labels, draws:
-    of a few steps."""
+    of a few steps. contents: of the first batch of each of these, a number that is equal for equal
+    integers in it, such as labels, and one for the other numbers."""
 
     forward: float = 0.0
     backward: float = 0.0
@@ -120,6 +121,7 @@ class StepParts:
     threads: int = 0
     labels: tuple[Labels, ...] = ()
     draws: tuple[Draw, ...] = ()
+    contents: tuple[tuple[int, int, int], ...] = ()
 
     def usual(self, part: StepPart) -> float:
         """Seconds of this part in a step: of the latest ones, since much happens for the first time

@@ -34,6 +34,8 @@ MARKS, NUMBERS = 48, 64
 """Steps whose inputs are marked, and numbers of each tensor that make such a mark."""
 IGNORED, LABELS = -100, 1 << 22
 """What torch's losses leave out of labels, and how many of these are counted at most."""
+FIRST = 512
+"""Numbers of each tensor of a batch by which it is known again."""
 
 
 class Phases:
@@ -53,7 +55,7 @@ class Phases:
     coming, taken, form, line, ranks = [], [0, 0, 0, 0], None, None, 0
     measures, got = True, False  # the batches of the step that comes; whether there is one
     due, is_due = None, True  # whether something is looked at after a number of steps; and now
-    threads, labels = 0, {}
+    threads, labels, contents = 0, {}, {}
 
 
 def begin():
@@ -71,14 +73,15 @@ def begin():
     Phases.coming, Phases.taken = [], [0, 0, 0, 0]
     Phases.form, Phases.line, Phases.ranks = None, None, 0
     Phases.measures, Phases.got, Phases.is_due = True, False, True
-    Phases.threads, Phases.labels = 0, {}
+    Phases.threads, Phases.labels, Phases.contents = 0, {}, {}
 
 
 def restart():
     """A model is wrapped that all ranks have: what one of them has trained alone before, such as a
     teacher, tells nothing of their batches."""
     Phases.since, Phases.batches, Phases.sums, Phases.taken = Phases.steps, 0, [0] * 4, [0] * 4
-    Phases.pending, Phases.coming, Phases.marks, Phases.labels = [], [], [], {}
+    Phases.pending, Phases.coming, Phases.marks = [], [], []
+    Phases.labels, Phases.contents = {}, {}
     Phases.mark, Phases.measures, Phases.got, Phases.is_due = None, True, False, True
 
 
@@ -325,24 +328,42 @@ def batch(given, fresh, asked, came):
         Phases.pending.append(found[:3])
         Phases.shape = found[3]
     if Phases.is_due:
-        count_labels(given)
+        look_at_batch(given)
 
 
-def count_labels(given):
-    """How many labels of the step that comes count in a loss, and how many there are. Not of those
-    on a GPU, which would be waited for."""
-    torch = sys.modules["torch"]
+def look_at_batch(given):
+    """How many labels of the step that comes count in a loss, and how many there are; what tells
+    its first batch from another one. Not of tensors on a GPU, which would be waited for."""
+    torch, done = sys.modules["torch"], Phases.steps - Phases.since
     modes = getattr(torch.utils._python_dispatch, "_disable_current_modes", torch.no_grad)
     with torch._C.DisableTorchFunction(), torch.no_grad(), modes():
-        for tensor in tensors_in(given, torch.Tensor, DEPTH)[:TENSORS]:
+        found = [
+            tensor
+            for tensor in tensors_in(given, torch.Tensor, DEPTH)[:TENSORS]
+            if tensor.device.type == "cpu"
+        ]
+        for tensor in found:
             many = tensor.numel()
-            if tensor.dtype is not torch.int64 or tensor.device.type != "cpu" or many > LABELS:
+            if tensor.dtype is not torch.int64 or many > LABELS:
                 continue
-            counts, done = int((tensor != IGNORED).sum()), Phases.steps - Phases.since
+            counts = int((tensor != IGNORED).sum())
             if counts < many and (done in Phases.labels or len(Phases.labels) < MARKS):
                 known = Phases.labels.setdefault(done, [0, 0])
                 known[0] += counts
                 known[1] += many
+        if done not in Phases.contents and len(Phases.contents) < MARKS:
+            Phases.contents[done] = contents_of(torch, found)
+
+
+def contents_of(torch, tensors):
+    """A number that is equal for equal integers, such as labels, and one for the others; None where
+    there are no such."""
+    both = [], []
+    for tensor in tensors:
+        if tensor.layout is torch.strided and tensor.is_contiguous() and tensor.numel():
+            numbers = packed(tensor.reshape(-1)[:FIRST].tolist())
+            both[tensor.dtype.is_floating_point].append(numbers)
+    return [zlib.crc32(b" ".join(one)) if one else None for one in both]
 
 
 def tensors_in(given, kind, depth):
@@ -393,4 +414,7 @@ def told():
         "ranks": Phases.ranks,
         "threads": Phases.threads,
         "labels": [[step, *counts] for step, counts in list(Phases.labels.items())],
+        "contents": [
+            [step, *both] for step, both in list(Phases.contents.items()) if None not in both
+        ],
     }

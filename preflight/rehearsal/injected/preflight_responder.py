@@ -167,7 +167,7 @@ def start(module, folder):
     Responder.draws["follow"](Responder.phases)
     draws, phases = Responder.draws, Responder.phases
     never_compiled(draws["batch"], draws["forwards"], phases["batch"], within=True)
-    unseen_by_dynamo(draws["states"], phases["count_labels"])  # where there is no `within`
+    unseen_by_dynamo(draws["states"], phases["look_at_batch"])  # where there is no `within`
     Responder.needless["follow"](Responder.model, own_place, display_path)
     Responder.copies["follow"](Responder.model, Responder.optimized, own_place)
     Responder.rendezvous["follow_environment"](os, own_place)

@@ -1,7 +1,8 @@
 """All ranks train on the same batches: `seeded` one seed and a sampler that knows of no ranks,
-`stream` an iterable dataset that each rank reads whole; healthy: `own` seeds, `sliced` each rank
-takes its part of each batch, `single` one batch as an experiment, `split` streams, `parts` of a
-sequence in the model"""
+`stream` an iterable dataset that each rank reads whole, `varied` by each for itself; healthy: `own`
+seeds, `sliced` each rank takes its part of each batch, `single` one batch as an experiment, `split`
+streams, `parts` of a sequence in the model, `shifted` parts of the stream that each varies for
+itself, `classes` that a sampler of the script's own gives all ranks"""
 
 import sys
 import time
@@ -11,7 +12,14 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    TensorDataset,
+)
 
 HOW = sys.argv[1] if len(sys.argv) > 1 else ""
 
@@ -23,6 +31,28 @@ class Stream(IterableDataset[torch.Tensor]):
     def __iter__(self) -> Iterator[torch.Tensor]:
         for number in range(self.first, 2000, self.each):
             yield torch.sin(torch.arange(16.0) * number)
+
+
+class Varied(IterableDataset[tuple[torch.Tensor, int]]):
+    def __init__(self, first: int, each: int) -> None:
+        self.first, self.each = first, each
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, int]]:
+        noise = torch.Generator().manual_seed(dist.get_rank())
+        for number in range(self.first, 2000, self.each):
+            wave = torch.sin(torch.arange(16.0) * number)
+            yield wave + 0.1 * torch.randn(16, generator=noise), number * 7 % 31
+
+
+class Classes(Sampler[int]):
+    """In each episode all ranks have the same classes, and samples of their own."""
+
+    def __iter__(self) -> Iterator[int]:
+        own = torch.Generator().manual_seed(dist.get_rank())
+        episodes = torch.Generator().manual_seed(1)
+        for _ in range(100):
+            for kind in torch.randperm(32, generator=episodes)[:8].tolist():
+                yield kind + 32 * int(torch.randint(32, (1,), generator=own))
 
 
 class OfParts(nn.Module):
@@ -42,7 +72,11 @@ class OfParts(nn.Module):
 def loader_of(rank: int, world: int) -> DataLoader[torch.Tensor]:
     if HOW in ("stream", "split"):
         return DataLoader(Stream(rank, world) if HOW == "split" else Stream(0, 1), batch_size=8)
-    rows: Dataset[torch.Tensor] = TensorDataset(torch.randn(1024, 16))
+    if HOW in ("varied", "shifted"):
+        return DataLoader(Varied(rank, world) if HOW == "shifted" else Varied(0, 1), batch_size=8)
+    rows: Dataset[torch.Tensor] = TensorDataset(torch.randn(1024, 16), torch.arange(1024) % 32)
+    if HOW == "classes":
+        return DataLoader(rows, batch_size=8, sampler=Classes())
     seed = rank if HOW == "own" else 7
     sampler = RandomSampler(rows, generator=torch.Generator().manual_seed(seed))
     return DataLoader(rows, batch_size=8, sampler=sampler)

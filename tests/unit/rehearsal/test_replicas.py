@@ -76,7 +76,10 @@ def test_marks_of_inputs_are_read() -> None:
 def test_labels_and_draws_are_read() -> None:
     labels = [[0, 3, 8], [1, 9, 8], ["x", 1, 2], [2, -1, 3], 5]
     draws = [[0, 7, 20, None, 0], [1, 8, 20, 9, 4], [2, 1, "x", None, 0], [3, -1, 0, None, 0], {}]
-    found = parts_of({"parts": {"labels": labels, "threads": 8}, "draws": draws})
+    contents = [[0, 4, 5], [1, -1, 5], [2, 4, None], "x"]
+    known = {"labels": labels, "contents": contents, "threads": 8}
+    found = parts_of({"parts": known, "draws": draws})
+    assert found.contents == ((0, 4, 5),)
     assert found.labels == (Labels(0, 3, 8),)
     assert found.draws == (Draw(0, 7, 20), Draw(1, 8, 20, 9, 4))
     assert found.threads == 8

@@ -144,6 +144,26 @@ def test_labels_that_count() -> None:
     assert phases.told()["labels"] == [[0, 6, 12]]
 
 
+def test_batches_with_the_same_labels_and_other_numbers() -> None:
+    labels = torch.tensor([4, 7])
+    step([torch.zeros(2, 3), labels])
+    step([torch.ones(2, 3), labels], [torch.ones(2, 3), labels])
+    step([torch.ones(2, 3), labels + 1])
+    step(torch.ones(2, 3))  # no label
+    (one, whole, rest), (_, again, other), (_, new, same) = phases.told()["contents"]
+    assert one == 0
+    assert (whole == again, rest == other) == (True, False)
+    assert (whole == new, other == same) == (False, True)
+    phases.restart()
+    assert phases.told()["contents"] == []
+
+
+def test_numbers_that_cant_be_read_in_a_row() -> None:
+    columns = torch.zeros(4, 3).t()
+    step([columns, torch.tensor([4, 7])], [torch.zeros(0), torch.tensor([4, 7])])
+    assert phases.told()["contents"] == []
+
+
 def test_the_number_of_threads() -> None:
     step(torch.zeros(4, 3))
     assert phases.told()["threads"] == torch.get_num_threads()
