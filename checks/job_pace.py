@@ -18,9 +18,10 @@ Warns if     a rank waits for its DataLoader in 30 % of its time (in 50 % with a
              step or in every tenth, say; over NCCL, a rank spends half of its step in own code
              between the optimizer and the next forward, in which it waits for nothing, the others
              40 % of a step less, and its GPU has pauses; the same without GPUs from 30 % on, where
-             the others' backward pass takes longer; ranks may run on fewer CPUs than they are,
-             where the command has more; ranks without GPUs compute with half as many threads again
-             as they have CPUs together, and wait for a CPU in a quarter of the time; the payload of
+             the others wait longer in their backward pass or in collectives; ranks may run on fewer
+             CPUs than they are, where the command has more; ranks without GPUs compute with half as
+             many threads again as they have CPUs together, and wait for a CPU in a quarter of the
+             time; the payload of
              a collective grows from call to call, to three times its size, or half as much again
              where nearly all of 40 calls carry more than the one before, or so steadily that it
              must have been a third of it at the first call, or nothing where 16 are known; objects
@@ -335,6 +336,7 @@ FINDINGS = {
         text="look at {line!s}: do it less often, in another process, or on all ranks alike; with "
         "the same work on all ranks, preflight run --level deep looks for a slow CPU or GPU",
         blame=(Blame.UNKNOWN, Blame.JOB),
+        explains=("job.balance:step-blocked",),
     ),
 }
 
@@ -398,11 +400,17 @@ class Rank:
         return held_of(self.pace)
 
     @property
+    def waits(self) -> float:
+        """Seconds of a step in collectives, on average."""
+        return self.pace.waiting * self.pace.mean
+
+    @property
     def alone(self) -> float:
         """Seconds of a step in which the host does something else than to wait or to start work of
-        the GPU."""
-        waits = self.pace.synced + self.pace.copied
-        return max(0.0, self.pace.outside - waits * self.pace.mean)
+        the GPU. Without one it may wait for others in a collective then."""
+        waits = (self.pace.synced + self.pace.copied) * self.pace.mean
+        waits += 0.0 if self.pace.cuda else self.waits
+        return max(0.0, self.pace.outside - waits)
 
     @property
     def alone_least(self) -> float:
@@ -471,11 +479,12 @@ def judge(world: World[Pace], expect: Expect) -> Iterator[Found]:
     slow = _slow(ranks)
     if starved:
         yield _loader(starved, [rank for rank in ranks if rank not in starved])
+    busy = () if starved else _busy_on_cpu(ranks) or (() if slow else _busy_hosts(ranks))
     # who waits for data is late for that reason, and the others wait for nothing else
-    if slow and not any(rank in starved for rank in slow):
-        yield _late(slow, [rank for rank in ranks if rank not in slow])
-    elif not slow and not starved and (busy := _busy_hosts(ranks) or _busy_on_cpu(ranks)):
+    if busy and (not slow or {*busy} == {*slow}):  # which has the line
         yield _late_on_host(busy, [rank for rank in ranks if rank not in busy])
+    elif slow and not any(rank in starved for rank in slow):
+        yield _late(slow, [rank for rank in ranks if rank not in slow])
     elif ranks and not starved and not gathered and all(_chatty(rank) for rank in ranks):
         yield _small(ranks)
     if growing := _growing(world):
@@ -966,19 +975,22 @@ def _busy_hosts(ranks: Sequence[Rank]) -> tuple[Rank, ...]:
 
 def _busy_on_cpu(ranks: Sequence[Rank]) -> tuple[Rank, ...]:
     """Without GPUs: those that are in own code between optimizer and forward for as long as the
-    others take longer for the backward pass, in which they wait."""
+    others wait: in a backward pass that takes them longer, or in a collective between these two."""
     if len(ranks) < 2 or any(rank.pace.cuda or not rank.regular for rank in ranks):
         return ()
     steps = [rank.pace.step for rank in ranks]
     if max(steps) > SAME_PACE * min(steps):
         return ()
-    busy = tuple(rank for rank in ranks if rank.pace.outside >= HELD_UP * rank.pace.step)
-    others = [rank.pace for rank in ranks if rank not in busy]
+    busy = tuple(rank for rank in ranks if rank.alone >= HELD_UP * rank.pace.step)
+    others = [rank for rank in ranks if rank not in busy]
     if not busy or 2 * len(busy) > len(ranks):
         return ()
-    gap = min(rank.pace.outside for rank in busy) - max(pace.outside for pace in others)
-    wait = min(pace.backward for pace in others) - max(rank.pace.backward for rank in busy)
-    return busy if gap >= max(HELD_UP * min(steps), SLOW_LEAST) and wait >= gap / 2 else ()
+    gap = min(rank.alone for rank in busy) - max(rank.alone for rank in others)
+    waits = (
+        min(rank.pace.backward for rank in others) - max(rank.pace.backward for rank in busy),
+        min(rank.waits for rank in others) - max(rank.waits for rank in busy),
+    )
+    return busy if gap >= max(HELD_UP * min(steps), SLOW_LEAST) and max(waits) >= gap / 2 else ()
 
 
 def _late_on_host(busy: Sequence[Rank], others: Sequence[Rank]) -> Found:

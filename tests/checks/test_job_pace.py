@@ -115,6 +115,14 @@ def saves(first: float, other: float, backward: float = 0.06) -> dict[str, Any]:
     )
 
 
+def gathers(first: float, other: float, outside: float = 0.1) -> dict[str, Any]:
+    """Two ranks with steps of 0.3 s on the CPU, the same seconds of each between optimizer and
+    forward: parts of the samples in which they are in a collective."""
+    usual = {"step": 0.3, "mean": 0.3, "pending": 0.3, "looks": 100, "outside": outside}
+    usual |= {"backward": 0.1}
+    return ranks(pace(waiting=first, between=TOKENS, **usual), pace(waiting=other, **usual))
+
+
 def on_gpus(*outside: float, first: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
     """Ranks whose hosts only start what their GPUs do, as measured on an H100 over NCCL: torch's
     count of what is done lags behind, and one that runs ahead has short steps and long waits. Their
@@ -304,6 +312,10 @@ HEALTHY = (
     ),
     Case("the CPU: the others don't wait", saves(0.06, 0.0, backward=0.0)),
     Case("the CPU: on both", saves(0.06, 0.06)),
+    Case("the CPU: on both, and neither waits", gathers(0.01, 0.05)),
+    Case("the CPU: a fifth of the step", gathers(0.0, 0.2, outside=0.06)),
+    Case("the CPU: waits elsewhere", gathers(0.0, 0.1)),
+    Case("the CPU: each for the other", gathers(0.33, 0.33)),
     Case("the CPU: 8 ms of 100", saves(0.008, 0.0, backward=0.008)),
     Case("blocked", Missing(Cause.BLOCKED, by="job.ranks")),
     Case("one was not seen", ranks(FINE, Missing(Cause.NOT_APPLICABLE, "3 steps timed"))),
@@ -435,6 +447,7 @@ CASES = (
     ),
     Case("50 of 63 KiB", ranks(pace(collectives=50, size=64511, waiting=0.3)), SMALL, WARN),
     Case("one saves in each step", saves(0.06, 0.0), SLOW, WARN, subject="n1 · rank 0"),
+    Case("one writes, the others gather", gathers(0.0, 0.32), SLOW, WARN, subject="n1 · rank 0"),
     Case("one of two", slow(0.0, 0.95), SLOW, WARN, subject="n1 · rank 0"),
     Case("one of three", waits(0.9, 0.03, 0.94), SLOW, WARN, subject="n1 · rank 1"),
     Case("one of four", waits(0.9, 0.92, 0.95, 0.05), SLOW, WARN, subject="n1 · rank 3"),
@@ -537,6 +550,11 @@ def test_what_is_said_of_a_host_that_its_gpu_waits_for() -> None:
     (found,) = findings(on_gpus(0.05, 0.0003))
     assert found.confidence == Confidence.POSSIBLE
     assert found.alternatives == ("its GPU computes at the same time, and sets the pace",)
+
+
+def test_who_waits_in_a_collective_meanwhile_is_not_busy() -> None:
+    (found,) = findings(gathers(0.0, 0.32))
+    assert found.saw.endswith("mostly at /home/u/train.py:31; the others for 4 ms")
 
 
 def test_what_is_said_of_data() -> None:

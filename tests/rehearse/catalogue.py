@@ -913,6 +913,13 @@ FAULTS = (
             ("hook", "step-blocked", BALANCE),
         )
     ),
+    warned(
+        *("writes_between", "rank-slow", 0),
+        check=PACE,
+        args=("each",),
+        word="each",
+        launcher=SHELL,
+    ),
     warned("step_saves", "step-blocked", 0, 1, check=BALANCE, launcher=SHELL),
     warned("step_tokenises", "step-blocked", 0, 1, check=BALANCE, launcher=SHELL),
     warned(
@@ -981,6 +988,7 @@ HEALTHY = (
             ("shares_twice", ("whole", "copies", "synthetic", "validation")),
             ("collects_garbage", ("frozen", "none")),
             ("step_counts", ("clips", "seldom")),
+            ("writes_between", ("seldom", "both")),
             ("gathers_objects", ("tensors", "seldom", "small")),
             ("table_dense", ("sparse", "used", "beside")),
             ("columns_shared", ("copied", "transposed", "rows")),
@@ -1279,6 +1287,7 @@ AT_LENGTH = frozenset(
         *("lightning_waits", "lightning_barrier", "lightning_uneven", "lightning_ddp-torchrun"),
         *(f"lightning_slow-{how}" for how in ("dataset", "hook", "model")),
         *(f"plateau_repeats-{how}" for how in ("each", "mean", "kept")),
+        *(f"writes_between-{how}" for how in ("seldom", "both")),
         *("accelerate_raised", "accelerate_ragged", "accelerate_saves"),
         *("replica_loaded", "replica_no_sync", "replica_rates", "replica_by_hand", "model_sizes"),
         *("accumulation_shifted-flag", "replica_unfrozen-never", "replica_unfrozen-wrapped-again"),
