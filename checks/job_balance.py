@@ -110,12 +110,13 @@ BLOCKED, BLOCKED_LEAST = 0.4, 0.03
 PASSES = 0.9
 """Passes over a DataLoader for each batch that it gave, from which they are of one batch each."""
 DRAWS = frozenset({"RandomSampler", "WeightedRandomSampler"})
+"""Samplers of torch's of which each pass begins with another batch."""
+TIMED = "a test of speed alone, for which all ranks make up the same data"
 SAMPLERS = frozenset({"RandomSampler", "SequentialSampler", "_InfiniteConstantSampler"})
 """How torch calls what draws samples where a script passes no sampler; the last one is that of an
 IterableDataset."""
 WHOLE = 0.9
 """Part of a batch that goes into the model, from which on it is all of it."""
-"""Samplers of torch's of which each pass begins with another batch."""
 MOST = 128
 """Ranks in the report, and those of a job of which each step is drawn."""
 LOOKS, SYNCED, MISSED, DATA = 20, 0.3, 0.2, 0.3
@@ -562,11 +563,11 @@ def _same(ranks: Sequence[Rank]) -> Iterator[Found]:
     if not whole or len(known) < 2:
         return
     steps = same_inputs({rank: parts.marks for rank, parts in known.items()})
-    seen = f"equal inputs of DDP in all {steps} steps that were looked at"
+    seen, sure = f"equal inputs of DDP in all {steps} steps that were looked at", True
     if not steps and all(_takes_all(work) for _, work in ranks):
         steps = same_labels({rank: parts.contents for rank, parts in known.items()})
-        seen = f"equal labels in all {steps} steps that were looked at, with other numbers beside "
-        seen += "them, as where each rank augments the same samples for itself"
+        seen, sure = f"equal labels in all {steps} steps that were looked at, beside other ", False
+        seen += "numbers, as of samples that each rank augments for itself"
     if not steps:
         return
     loader = next((work.data for _, work in ranks if work.data is not None), None)
@@ -576,8 +577,8 @@ def _same(ranks: Sequence[Rank]) -> Iterator[Found]:
         tuple(subject for subject, _ in ranks),
         saw=f"{seen} · iterated at {line}",
         expected="other batches on each rank",
-        confidence=Confidence.LIKELY,
-        alternatives=("a test of speed alone, for which all ranks make up the same data",),
+        confidence=Confidence.LIKELY if sure else Confidence.POSSIBLE,
+        alternatives=(TIMED,) if sure else ("integers that all ranks count alike, as of time",),
         fields={"line": line},
     )
 

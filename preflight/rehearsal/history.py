@@ -428,7 +428,8 @@ class History:
             self.own[mine] += 1
             self.between[mine] += pulse.get("between") is True
             self.after[mine] += pulse.get("after") is True
-            self.loading[mine] += any(LOADING in f.file for f in self.stack)
+            if (made := _called_by_loader(self.stack)) is not None:
+                self.loading[made] += 1
         how = synchronises(self.stack, calls)
         if how and mine is not None and len(self.synced) < KEPT:
             self.synced[how, mine] += 1
@@ -533,6 +534,16 @@ def waits_for_gpu(stack: Iterable[Frame], calls: str) -> str:
 def _library(stack: Iterable[Frame]) -> list[Frame]:
     """The frames below the innermost one of the user's code."""
     return list(takewhile(lambda frame: not frame.own, stack))
+
+
+def _called_by_loader(stack: Iterable[Frame]) -> Frame | None:
+    """The line of the user's in what a DataLoader has called: a dataset or a collate_fn."""
+    called = None
+    for frame in stack:
+        if LOADING in frame.file:
+            return called
+        called = frame if frame.own else called
+    return None
 
 
 def _own_frames(stack: Iterable[Frame]) -> tuple[Frame, ...]:

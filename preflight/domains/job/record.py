@@ -420,7 +420,8 @@ class Pace:
     """The same between a backward and the optimizer."""
     loading: Frame | None = None
     """The user's line at which it was most often while its DataLoader made a batch, in the function
-    in which it was most often then; only without workers, which are processes of their own."""
+    of those that this calls in which it was most often then; only without workers, which are
+    processes of their own."""
     loading_part: float = 0.0
     """Part of the samples at which it was in that function then."""
     outside: float = 0.0

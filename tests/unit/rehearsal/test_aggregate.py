@@ -100,6 +100,14 @@ def test_what_a_loader_without_workers_calls_is_one_function_of_many_lines() -> 
     words = Frame("/job/data.py", 7, "words", own=True)
     assert made((5, "open"), (6, "words"), (7, "words"), (7, "words"), (5, "open")) == (words, 0.59)
     assert made((6, "words"), loads=False) == (None, 0)
+    # all that a function calls is its time
+    history, fetches = History(1, 0.0), [["/job/data.py", 30, "collate", True], fetch, main]
+    for number in range(40):
+        inner = [["/job/bpe.py", number, f"merge_{number % 3}", True], ["/venv/re.py", 8, "sub"]]
+        told = {"stack": [*inner[: number % 2 + 1], *fetches], "steps": number}
+        history.add_sample(ProcessSample(float(number), 0.0, 0, pulse=told))
+    assert aggregate.pace_of(history, {}).loading == Frame("/job/data.py", 30, "collate", own=True)
+    assert aggregate.pace_of(history, {}).loading_part == 1.0
     assert aggregate.pace_of(History(1, 0.0), {}).loading is None
 
 
