@@ -236,6 +236,10 @@ def test_collections_that_take_long(job: Job, monkeypatch: pytest.MonkeyPatch) -
     found = needless.told()["garbage"]
     assert [round(n, 3) for n in found[:-1]] == [2, 0.75, 0.5, 1.5, 0.75]
     assert found[-1] == LINE
+    for phase in ("start", "stop"):
+        needless.collected(phase, {"generation": 0})
+        used[0] += 9.0
+    assert needless.told()["garbage"][:-1] == found[:-1]
     needless.begin()
     assert needless.told()["garbage"] == []
 
