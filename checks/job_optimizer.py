@@ -209,7 +209,7 @@ FINDINGS = {
         text="create the scheduler at {line!s} from the optimizer that is stepped",
     ),
     "plateau-repeats": warning(
-        headline="ReduceLROnPlateau gets the number of each evaluation several times: {seen}",
+        headline="ReduceLROnPlateau gets each evaluation several times: {seen}",
         cause="accelerator.prepare(scheduler), which steps it once for each rank; a call of step() "
         "in a loop over ranks, optimizers or parameter groups",
         means="no error at all: each further call counts as an evaluation without progress: "
@@ -482,22 +482,6 @@ def _discarded(ranks: Ranks) -> Iterator[Found]:
     )
 
 
-def _repeated(ranks: Ranks) -> Iterator[Found]:
-    found = {r: one for r, (_, seen) in ranks.items() if (one := counts_again(seen.held.plateaus))}
-    if not found:
-        return
-    one = next(iter(found.values()))
-    line = str(one.frame) if one.frame else "a place that is not known"
-    yield Found(
-        "plateau-repeats",
-        tuple(ranks[rank][0] for rank in found),
-        saw=f"{one.most} calls of step() at a time, {one.rounds} times · made at {line}",
-        expected="one call for each evaluation",
-        confidence=Confidence.LIKELY,
-        fields={"line": line},
-    )
-
-
 def _untied(ranks: Ranks) -> Iterator[Found]:
     found = {r: ties for r, (_, seen) in ranks.items() if (ties := trained_apart(seen.untied))}
     if not found:
@@ -610,6 +594,22 @@ def _elsewhere(ranks: Ranks) -> Iterator[Found]:
         expected="a scheduler with the optimizer that is stepped",
         confidence=Confidence.LIKELY,
         fields={"line": str(one.frame or "its line")},
+    )
+
+
+def _repeated(ranks: Ranks) -> Iterator[Found]:
+    found = {r: one for r, (_, seen) in ranks.items() if (one := counts_again(seen.held.plateaus))}
+    if not found:
+        return
+    one = next(iter(found.values()))
+    line = str(one.frame) if one.frame else "a place that is not known"
+    yield Found(
+        "plateau-repeats",
+        tuple(ranks[rank][0] for rank in found),
+        saw=f"{one.most} calls of step() after each of {one.rounds} evaluations · made at {line}",
+        expected="one call for each evaluation",
+        confidence=Confidence.LIKELY,
+        fields={"line": line},
     )
 
 

@@ -21,21 +21,21 @@ Warns if     a rank waits for its DataLoader in 30 % of its time (in 50 % with a
              the others wait longer in their backward pass or in collectives; ranks may run on fewer
              CPUs than they are, where the command has more; ranks without GPUs compute with half as
              many threads again as they have CPUs together, and wait for a CPU in a quarter of the
-             time; the payload of
-             a collective grows from call to call, to three times its size, or half as much again
-             where nearly all of 40 calls carry more than the one before, or so steadily that it
-             must have been a third of it at the first call, or nothing where 16 are known; objects
-             (all_gather_object and the like) are exchanged in every step, by all ranks at one line,
-             and 30 % of a step passes between the optimizer and the next forward, mostly at that
-             line; a profiler records 100 steps; half of the parameters of a model in FSDP or more
-             are gathered in 9 of 10 steps by summon_full_params() or full_tensor(), or as much of
-             their gradients or of averages outside of an optimizer's step; 9 of 10 blocks of
-             no_sync() have a backward in them and not its forward; the workers of DataLoaders are
-             started again and again, in a quarter of the time; garbage collections take a tenth of
-             a rank's time; torch.compile compiles one function 8 times, in a fifth of it; half of
-             the bytes of gradients that DDP sums, or more, are rows of a table that no sample of
-             the batches has used, and all ranks have a collective open in 30 % of the samples; DDP
-             broadcasts 8 MiB of buffers and twice the bytes of its gradients before every forward
+             time; the payload of a collective grows from call to call, to three times its size, or
+             half as much again where nearly all of 40 calls carry more than the one before, or so
+             steadily that it must have been a third of it at the first call, or nothing where 16
+             are known; objects (all_gather_object and the like) are exchanged in every step, by all
+             ranks at one line, and 30 % of a step passes between the optimizer and the next
+             forward, mostly at that line; a profiler records 100 steps; half of the parameters of a
+             model in FSDP or more are gathered in 9 of 10 steps by summon_full_params() or
+             full_tensor(), or as much of their gradients or of averages outside of an optimizer's
+             step; 9 of 10 blocks of no_sync() have a backward in them and not its forward; the
+             workers of DataLoaders are started again and again, in a quarter of the time; garbage
+             collections take a tenth of a rank's time; torch.compile compiles one function 8 times,
+             in a fifth of it; half of the bytes of gradients that DDP sums, or more, are rows of a
+             table that no sample of the batches has used, and all ranks have a collective open in
+             30 % of the samples; DDP broadcasts 8 MiB of buffers and twice the bytes of its
+             gradients before every forward
 Undecided    fewer than 8 steps or 10 samples; not a rehearsal (preflight rehearse -- CMD)
 Not covered  what a GPU itself takes for its part of a step; whether it waits in NCCL, in steps of
              less than half a second; steps without an optimizer; a rank that is slow at odd times;
@@ -294,8 +294,8 @@ FINDINGS = {
         means="no error at all: each step sends the model once more, and each rank needs memory "
         "for all of it",
         text="let each rank compute with its own shards at {line!s}: the parameters outside of "
-        "summon_full_params(), to_local() in place of full_tensor(), norms of DTensors by norm() "
-        "and then full_tensor(); gather all for a checkpoint alone",
+        "summon_full_params(), to_local() in place of full_tensor(), norm().full_tensor() in place "
+        "of full_tensor().norm(); gather all for a checkpoint alone",
     ),
     "no-sync-late": slowing(
         headline="no_sync() comes too late to keep gradients from being summed: {seen}",

@@ -468,7 +468,7 @@ FAULTS = (
     # before init, with a message of its own
     gone("own_message", "rank-exited", 1, launcher=SHELL),
     gone("own_message_hard", "rank-exited", 1, line=False),
-    gone("free_ports", "rendezvous-differs", 0, 1, 2, nproc=3, launcher=SHELL, extra=10.0),
+    gone("free_ports", "rendezvous-differs", 0, 1, 2, nproc=3, launcher=SHELL),
     # the kernel takes a worker, and torch's handler of SIGCHLD raises in the rank
     raised("loader_died", 0, launcher=SHELL),
     hangs("never_joins", "rank-absent rank-stuck", 1, check=""),
@@ -476,9 +476,7 @@ FAULTS = (
     gone(
         "misjoins", "world-size-differs", 1, args=("fork", "size"), word="size", stuck=3.0, **JOINS
     ),
-    gone(
-        "misjoins", "rendezvous-differs", 1, args=("fork", "port"), word="port", extra=10.0, **JOINS
-    ),
+    gone("misjoins", "rendezvous-differs", 1, args=("fork", "port"), word="port", **JOINS),
     *(
         gone(
             *("address_replaced", "rendezvous-replaced", *ranks),

@@ -151,8 +151,8 @@ def joined(sent: Sequence[Sent]) -> list[Sent]:
 
 
 def accumulated(step: TrainingStep, batches: int) -> float:
-    """Seconds per batch of a step of one batch, if so many were accumulated: the last backward pass
-    of them alone sends messages, and the optimizer steps after it."""
+    """Seconds per batch if `batches` were accumulated, for a step that has one now: only the last
+    backward pass sends messages, and the optimizer steps after it."""
     return step.whole - (step.exposed + step.optimizer) * (batches - 1) / batches
 
 

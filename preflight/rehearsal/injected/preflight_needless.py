@@ -340,9 +340,9 @@ def compiled():
 
 
 def collected(phase, info):
-    """Python calls it at the beginning and at the end of each collection, in one thread. Counted is
-    what it uses of a CPU: what it waits for one on a busy machine is no fault of the collection.
-    That clock is a call of the kernel, and the many collections of new objects alone are short."""
+    """Python calls it at the beginning and at the end of each collection, in one thread. CPU time
+    counts, so that a busy machine makes no collection longer. To read it is a call of the kernel:
+    not for the many short collections, those of new objects alone."""
     try:
         if info.get("generation") == 0:
             return

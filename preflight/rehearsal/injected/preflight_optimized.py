@@ -110,19 +110,6 @@ class Followed:
                 self.varied = self.varied or self.others.setdefault(id(other), rates) != rates
 
 
-def counting(original):
-    @functools.wraps(original)
-    def step(self, *args, **kwargs):
-        try:
-            for followed in Optimized.schedulers:
-                followed.given += followed.scheduler() is self
-        except Exception:
-            pass
-        return original(self, *args, **kwargs)
-
-    return step
-
-
 class Loose:
     """Parameters that an optimizer steps and that no DDP has, and looks at their numbers."""
 
@@ -154,7 +141,22 @@ def follow_schedulers(module, place):
     the other's."""
     for kind in (module.LRScheduler, module.ReduceLROnPlateau):
         kind.__init__ = noting_scheduler(kind.__init__, place)
-    module.ReduceLROnPlateau.step = counting(module.ReduceLROnPlateau.step)
+    module.ReduceLROnPlateau.step = counting_numbers(module.ReduceLROnPlateau.step)
+
+
+def counting_numbers(original):
+    """ReduceLROnPlateau.step(), which gets one of each evaluation."""
+
+    @functools.wraps(original)
+    def step(self, *args, **kwargs):
+        try:
+            for followed in Optimized.schedulers:
+                followed.given += followed.scheduler() is self
+        except Exception:
+            pass
+        return original(self, *args, **kwargs)
+
+    return step
 
 
 def noting_scheduler(original, place):
